@@ -1,0 +1,3 @@
+//! The memprov binary.
+
+fn main() {}

@@ -1,0 +1,233 @@
+//! The document `memprov.report/1`: what `report`, `replay` and the table show, and what OTLP is encoded from.
+
+use std::collections::BTreeMap;
+
+use memprov_ledger::evidence::EvidenceClass;
+use serde::{Deserialize, Serialize};
+
+/// The schema this build writes.
+pub const SCHEMA: &str = "memprov.report/1";
+
+/// The whole document.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// `daemon`, `replay` or `snapshot`.
+    pub source: String,
+    /// When it was made, RFC 3339 UTC.
+    pub generated_at: String,
+    /// Since when lifecycle events are seen.
+    pub watching_since: String,
+    /// The host it speaks of.
+    pub host: Host,
+    /// One per live process.
+    pub processes: Vec<Process>,
+    /// Objects that two or more observed spaces map, once each.
+    pub shared: Vec<SharedRow>,
+    /// What was lost since the start, per stream.
+    pub lost: BTreeMap<String, u64>,
+}
+
+/// The host a report speaks of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// `uname -r`.
+    pub kernel: String,
+    /// NUMA nodes that hold memory.
+    pub nodes: u32,
+    /// Why there is no PMU memory sampling; `None` where there is.
+    pub no_pmu: Option<String>,
+}
+
+/// One live process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Process {
+    /// Thread group id.
+    pub pid: u32,
+    /// Start in clock ticks since boot.
+    pub start_time: u64,
+    /// Its name.
+    pub comm: String,
+    /// Its address space, hex.
+    pub space: String,
+    /// All processes of that space.
+    pub space_pids: Vec<u32>,
+    /// Cgroup path.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cgroup: Option<String>,
+    /// Container id found in the cgroup path.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub container: Option<String>,
+    /// All of this holds as of this instant.
+    pub as_of: String,
+    /// Lifecycle of this space is known without loss since it was first seen (or since the last rescan).
+    pub lossless: bool,
+    /// Resident bytes of mappings born before `watching_since`.
+    pub predates: u64,
+    /// Books by kind: `anon`, `file`, `shmem`, `hugetlb`, `swap`.
+    pub books: BTreeMap<String, Book>,
+    /// Owners, largest resident first.
+    pub owners: Vec<OwnerRow>,
+    /// Faults since the process began, by the kernel's count.
+    pub faults: Faults,
+    /// Resident bytes by who touched them first.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub first_touch: Option<FirstTouch>,
+}
+
+/// One book: owned + joint + unattributed + skew lies in control.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Book {
+    /// The kernel's own total before and after the scan.
+    pub control: Control,
+    /// Bytes of this process' owners.
+    pub owned: u64,
+    /// Bytes owned elsewhere, or under `shared`.
+    pub joint: u64,
+    /// Bytes nobody is known to own.
+    pub unattributed: u64,
+    /// What the kernel's total moved, or cannot be explained by, while the scan ran.
+    pub skew: i64,
+    /// The kernel's total at the last reading minus that of the scan.
+    pub drift: i64,
+    /// Nothing moved while the scan ran.
+    pub at_rest: bool,
+}
+
+/// Bounds of a control total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// Lower.
+    pub lo: u64,
+    /// Upper.
+    pub hi: u64,
+}
+
+/// Kernel counts of faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Faults {
+    /// Minor.
+    pub minor: u64,
+    /// Major.
+    pub major: u64,
+}
+
+/// A number with its evidence. `bytes: null` is unknown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantity {
+    /// The number.
+    pub bytes: Option<u64>,
+    /// How sure it is.
+    pub evidence: EvidenceClass,
+    /// Lower bound where it is not exact.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lo: Option<u64>,
+    /// Upper bound where it is not exact.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hi: Option<u64>,
+}
+
+/// One owner in one process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnerRow {
+    /// Hash of the content key.
+    pub id: String,
+    /// `mapping`, `arena`, `file`, `shm`, `named`, `stack`, `image`, `preexisting`, `pending`, `other`.
+    pub kind: String,
+    /// For people: the site, the arena, the path template.
+    pub name: String,
+    /// For people: who called the site; empty when unknown or not apt.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub caller: String,
+    /// `content` (stable over rebuilds), or `build` (no symbols: valid for these builds).
+    pub stability: String,
+    /// One of its stacks, whole, leaf first.
+    pub stack: Vec<FrameView>,
+    /// The stack ended before its root.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub truncated: bool,
+    /// Bytes of live extents.
+    pub reserved: Quantity,
+    /// Bytes present, owned here.
+    pub resident: Quantity,
+    /// Bytes swapped out.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub swapped: Option<Quantity>,
+    /// Change of `resident` in bytes a minute over the window, when two books of it are known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub growth_per_minute: Option<i64>,
+    /// How many live intervals it has here.
+    pub intervals: u64,
+    /// Resident bytes of this owner by the functions that touched its pages first, largest first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub first_touch: Vec<TouchRow>,
+}
+
+/// A frame for people and scorers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameView {
+    /// Demangled function, or `null` where nothing names it.
+    pub function: Option<String>,
+    /// Module file name.
+    pub module: Option<String>,
+    /// Build id, hex.
+    pub build_id: Option<String>,
+    /// ELF virtual address.
+    pub offset: u64,
+}
+
+/// First touch of one process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstTouch {
+    /// The probability with which a page is in the sample.
+    pub probability: f64,
+    /// Kept pages that were resident at the scan and whose first touch is known.
+    pub pages: u64,
+    /// Share of resident anonymous bytes whose first touch nobody saw: older than us, filled by the kernel, lost.
+    pub unknown_share: Option<f64>,
+    /// By site, largest first.
+    pub rows: Vec<TouchRow>,
+}
+
+/// Resident bytes by who touched them first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TouchRow {
+    /// Hash of the site's content key.
+    pub id: String,
+    /// The site.
+    pub name: String,
+    /// Who called it.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub caller: String,
+    /// Estimated bytes with a 95 % interval.
+    pub resident: Quantity,
+    /// Kept pages it rests on.
+    pub pages: u64,
+    /// One of its stacks, leaf first.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub stack: Vec<FrameView>,
+}
+
+/// An object that two or more observed spaces map.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedRow {
+    /// Hash of the content key.
+    pub id: String,
+    /// As in [`OwnerRow`].
+    pub kind: String,
+    /// For people.
+    pub name: String,
+    /// The oldest of the readings it rests on.
+    pub as_of: String,
+    /// Stack of whoever mapped it first, when seen.
+    pub stack: Vec<FrameView>,
+    /// Bytes of the object that anybody has mapped.
+    pub reserved: Quantity,
+    /// Bytes of the object that anybody has present, once.
+    pub resident: Quantity,
+    /// Observed spaces that map it.
+    pub sharers: u64,
+    /// Whether these are all spaces of the host that map it.
+    pub sharers_complete: bool,
+}

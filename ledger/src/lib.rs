@@ -1,0 +1,11 @@
+//! The domain model: evidence, identity, intervals, pages, owners, books.
+//!
+//! Nothing here does I/O, reads a clock, starts a thread or uses `unsafe`: time comes in as an argument, evidence
+//! comes in as values, and the same input gives the same state.
+#![forbid(unsafe_code)]
+
+pub mod evidence;
+pub mod identity;
+pub mod pages;
+pub mod stack;
+pub mod time;

@@ -46,7 +46,7 @@ pub enum Evidence {
 }
 
 /// Where a change of address space came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
@@ -103,8 +103,10 @@ pub enum Change {
         /// The new range.
         to: Extent,
         /// `MREMAP_DONTUNMAP`: the old range stays mapped and empty.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
         keep: bool,
         /// `MREMAP_FIXED`: whatever was at `to` is gone.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
         fixed: bool,
         /// Who asked.
         stack: StackRef,
@@ -112,8 +114,10 @@ pub enum Change {
     /// `brk` moved the end of the heap. Both are the kernel's own byte values.
     Brk {
         /// The end before the call.
+        #[cfg_attr(feature = "serde", serde(with = "crate::identity::hex"))]
         old: u64,
         /// The end after it.
+        #[cfg_attr(feature = "serde", serde(with = "crate::identity::hex"))]
         new: u64,
         /// Who asked.
         stack: StackRef,
@@ -121,6 +125,7 @@ pub enum Change {
     /// `shmat` succeeded. Its length is not in the call: the next list of mappings tells.
     Attach {
         /// The address that it returned.
+        #[cfg_attr(feature = "serde", serde(with = "crate::identity::hex"))]
         at: u64,
         /// Who asked.
         stack: StackRef,
@@ -128,6 +133,7 @@ pub enum Change {
     /// `shmdt` succeeded.
     Detach {
         /// The address that was given.
+        #[cfg_attr(feature = "serde", serde(with = "crate::identity::hex"))]
         at: u64,
     },
     /// `prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME)` succeeded.
@@ -135,6 +141,7 @@ pub enum Change {
         /// What was named.
         extent: Extent,
         /// The name, or none when it was cleared. Bytes that are not UTF-8 as `\xNN`.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         name: Option<Arc<str>>,
     },
     /// A process was made.
@@ -144,6 +151,7 @@ pub enum Change {
         /// When it began.
         child_start: StartTicks,
         /// It shares this address space (`CLONE_VM`) instead of having a copy.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
         shares: bool,
     },
     /// The process runs another program now: a new address space.
@@ -163,22 +171,31 @@ pub enum Change {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct MapFlags {
     /// `MAP_FIXED` without `MAP_FIXED_NOREPLACE`: what was there is gone.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub fixed: bool,
     /// `MAP_ANONYMOUS`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub anonymous: bool,
     /// `MAP_SHARED` or `MAP_SHARED_VALIDATE`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub shared: bool,
     /// `MAP_STACK`, as glibc maps thread stacks.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub stack: bool,
     /// `MAP_NORESERVE`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub noreserve: bool,
     /// `MAP_HUGETLB`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub hugetlb: bool,
     /// `PROT_EXEC`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub exec: bool,
     /// `prot` was `PROT_NONE`: a reservation.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub inaccessible: bool,
     /// Offset into the file, in bytes; 0 for anonymous memory.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_zero"))]
     pub offset: u64,
 }
 
@@ -191,20 +208,25 @@ pub struct Mapping {
     /// What backs it.
     pub backing: Backing,
     /// Offset into the backing object, in bytes.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
     pub offset: u64,
     /// `MAP_SHARED`: the fourth permission letter is `s`.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub shared: bool,
     /// The permission letters hold an `x`.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub exec: bool,
     /// The permission letters hold a `w`.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub write: bool,
     /// The text behind the inode: a path, `[heap]`, `[stack]`, `[anon:…]`, or nothing. Lossless text: the kernel's
     /// octal escape of a newline is undone, bytes that are not UTF-8 appear as `\xNN`.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub path: Option<Arc<str>>,
 }
 
 /// What a mapping's object pages belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
@@ -232,10 +254,13 @@ pub struct Fault {
     /// The process.
     pub tgid: Tgid,
     /// The faulting address.
+    #[cfg_attr(feature = "serde", serde(with = "crate::identity::hex"))]
     pub address: u64,
     /// It was a write (bit 1 of the x86 error code).
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub write: bool,
     /// The page was present (bit 0 of the x86 error code): a write to a page that is shared or zero.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub present: bool,
     /// A page is kept when the hash of its number is below 2^32 × this probability: the probability at that instant.
     pub probability: f64,
@@ -250,14 +275,19 @@ pub struct Fault {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
 pub struct Counters {
     /// `RssAnon`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub anon: Option<u64>,
     /// `RssFile`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub file: Option<u64>,
     /// `RssShmem`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub shmem: Option<u64>,
     /// `HugetlbPages`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub hugetlb: Option<u64>,
     /// `VmSwap`.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub swap: Option<u64>,
     /// Minor faults of the whole thread group, ever (`stat` field 10).
     pub minor_faults: u64,
@@ -295,8 +325,13 @@ pub struct Residency {
     pub parent: Tgid,
     /// Where the kernel put stack and code (`stat` fields 26 and 28): equal in a parent and a child that did not
     /// exec since the fork, random otherwise. `None` where they are hidden (0).
+    #[cfg_attr(
+        feature = "serde",
+        serde(with = "crate::identity::hex", default, skip_serializing_if = "Option::is_none")
+    )]
     pub layout: Option<(u64, u64)>,
     /// Cgroup path, lossless text; `None` when it could not be read.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub cgroup: Option<Arc<str>>,
     /// Totals before.
     pub before: Counters,
@@ -305,10 +340,12 @@ pub struct Residency {
     /// Pages.
     pub pages: Arc<PageSet>,
     /// `PageState::exclusive` was read for anonymous pages. Else nothing is known of sharing after fork.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub exclusive_known: bool,
     /// Totals after.
     pub after: Counters,
     /// How far the kernel's Rss figures of `before` and `after` may be off, in bytes; 0 where it sums exactly.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
     pub slack: u64,
 }
 
@@ -323,6 +360,7 @@ pub struct Gap {
     /// How many records at least; 0 when nobody counted.
     pub lost: u64,
     /// Whose records: one process, or nobody knows.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub whose: Option<Tgid>,
 }
 
@@ -344,4 +382,10 @@ pub enum Stream {
     Queue,
     /// Scans.
     Scans,
+}
+
+#[cfg(feature = "serde")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }

@@ -55,7 +55,6 @@ pub struct IntervalId {
 
 /// A half-open range of addresses, `start <= end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Extent {
     /// First address.
     pub start: u64,
@@ -125,4 +124,116 @@ pub struct ObjectKey {
     pub minor: u32,
     /// Inode number.
     pub inode: u64,
+}
+
+/// Addresses in a trace are hex text, and extents `start-end`, as `/proc/PID/maps` prints them: no reader rounds them
+/// to a double.
+#[cfg(feature = "serde")]
+pub(crate) mod hex {
+    use std::fmt;
+
+    use serde::de::{Error, Unexpected, Visitor};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Extent;
+
+    /// A field that holds addresses: for `#[serde(with = "hex")]`.
+    pub(crate) trait Addresses: Sized {
+        type Wire: Serialize + for<'de> Deserialize<'de>;
+        fn to_wire(&self) -> Self::Wire;
+        fn from_wire(wire: Self::Wire) -> Self;
+    }
+
+    impl Addresses for u64 {
+        type Wire = Hex;
+        fn to_wire(&self) -> Hex {
+            Hex(*self)
+        }
+        fn from_wire(wire: Hex) -> Self {
+            wire.0
+        }
+    }
+
+    impl<T: Addresses> Addresses for Option<T> {
+        type Wire = Option<T::Wire>;
+        fn to_wire(&self) -> Self::Wire {
+            self.as_ref().map(T::to_wire)
+        }
+        fn from_wire(wire: Self::Wire) -> Self {
+            wire.map(T::from_wire)
+        }
+    }
+
+    impl Addresses for (u64, u64) {
+        type Wire = (Hex, Hex);
+        fn to_wire(&self) -> Self::Wire {
+            (Hex(self.0), Hex(self.1))
+        }
+        fn from_wire(wire: Self::Wire) -> Self {
+            (wire.0.0, wire.1.0)
+        }
+    }
+
+    pub(crate) fn serialize<T: Addresses, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.to_wire().serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, T: Addresses, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        T::Wire::deserialize(from).map(T::from_wire)
+    }
+
+    pub(crate) struct Hex(u64);
+
+    impl Serialize for Hex {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            to.collect_str(&format_args!("{:x}", self.0))
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Hex {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            from.deserialize_str(Text("an address in hex", |text| digits(text).map(Hex)))
+        }
+    }
+
+    impl Serialize for Extent {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            to.collect_str(self)
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Extent {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            from.deserialize_str(Text("addresses `start-end` in hex, in order", |text| {
+                let (start, end) = text.split_once('-')?;
+                let extent = Self { start: digits(start)?, end: digits(end)? };
+                (extent.start <= extent.end).then_some(extent)
+            }))
+        }
+    }
+
+    /// Hex digits and nothing else: `from_str_radix` alone takes a sign.
+    fn digits(text: &str) -> Option<u64> {
+        let plain = text.bytes().all(|b| b.is_ascii_hexdigit());
+        plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+    }
+
+    struct Text<T>(&'static str, fn(&str) -> Option<T>);
+
+    impl<T> Visitor<'_> for Text<T> {
+        type Value = T;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str(self.0)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            (self.1)(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
 }

@@ -4,8 +4,16 @@
 //! comes in as values, and the same input gives the same state.
 #![forbid(unsafe_code)]
 
+pub mod book;
 pub mod evidence;
 pub mod identity;
+pub mod ledger;
 pub mod pages;
+pub mod pieces;
+pub mod ranges;
+pub mod resolution;
+pub mod scan;
+pub mod space;
 pub mod stack;
 pub mod time;
+pub mod touch;

@@ -247,32 +247,61 @@ impl FromIterator<(Extent, PageState)> for PageSet {
     }
 }
 
-/// In a trace a page set is a list of `[first page, pages, state]`.
+/// In a trace a page set is a list of `[first page, pages, state]`: maximal runs in address order, pages by number.
 #[cfg(feature = "serde")]
 mod wire {
+    use std::fmt;
+
+    use serde::de::{Error, SeqAccess, Visitor};
+
     use super::{Extent, PAGE, PageSet, PageSetBuilder, PageState};
 
     impl serde::Serialize for PageSet {
         fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-            let runs = self.all().map(|(e, s)| (e.start / PAGE, e.len() / PAGE, s.0));
-            to.collect_seq(runs)
+            let mut runs = self.all().peekable();
+            to.collect_seq(std::iter::from_fn(|| {
+                let (mut whole, state) = runs.next()?;
+                while let Some((next, _)) =
+                    runs.next_if(|(next, s)| next.start == whole.end && *s == state)
+                {
+                    whole.end = next.end;
+                }
+                Some((whole.start / PAGE, whole.len() / PAGE, state.0))
+            }))
         }
     }
 
+    /// Pages that one set may hold: 16 TiB. A uniform block takes up to 32 bytes: no short line asks for more than
+    /// 256 MiB.
+    const MOST: u64 = 1 << 32;
+
     impl<'de> serde::Deserialize<'de> for PageSet {
         fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-            let runs = Vec::<(u64, u64, u8)>::deserialize(from)?;
+            from.deserialize_seq(Runs)
+        }
+    }
+
+    struct Runs;
+
+    impl<'de> Visitor<'de> for Runs {
+        type Value = PageSet;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("a list of [first page, pages, state]")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut runs: A) -> Result<PageSet, A::Error> {
             let mut builder = PageSetBuilder::default();
-            for (first, pages, state) in runs {
-                let start = first.checked_mul(PAGE);
-                let len = pages.checked_mul(PAGE).filter(|len| *len <= 1 << 48);
-                let (Some(start), Some(len)) = (start.filter(|s| *s <= 1 << 57), len) else {
-                    return Err(serde::de::Error::custom("page run outside the address space"));
-                };
-                if state >> PageState::PLANES != 0 {
-                    return Err(serde::de::Error::custom("unknown page state bit"));
+            let mut total = 0u64;
+            while let Some((first, pages, state)) = runs.next_element::<(u64, u64, u8)>()? {
+                total = total.saturating_add(pages);
+                if total > MOST || first > (1 << 57) / PAGE {
+                    return Err(A::Error::custom("page run outside the address space"));
                 }
-                builder.push(Extent::new(start, len), PageState(state));
+                if state >> PageState::PLANES != 0 {
+                    return Err(A::Error::custom("unknown page state bit"));
+                }
+                builder.push(Extent::new(first * PAGE, pages * PAGE), PageState(state));
             }
             Ok(builder.build())
         }

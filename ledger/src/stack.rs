@@ -9,6 +9,7 @@ pub struct Module {
     /// File name without its directory, as mapped: `libc.so.6`. Lossless text: bytes that are not UTF-8 as `\xNN`.
     pub name: String,
     /// The GNU build id (or Go's) in hex; `None` when the file has none or could not be read.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub build_id: Option<String>,
     /// What the module is to attribution.
     pub role: ModuleRole,
@@ -43,11 +44,17 @@ pub enum ModuleRole {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Frame {
     /// The module; `None` where no mapped file holds the address (generated code, unreadable maps).
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub module: Option<ModuleId>,
     /// Start of the function that holds the address, as an ELF virtual address of the module: that of its FDE in
     /// `.eh_frame`, or of its entry in `.gopclntab`. `None` when neither covers the address.
+    #[cfg_attr(
+        feature = "serde",
+        serde(with = "crate::identity::hex", default, skip_serializing_if = "Option::is_none")
+    )]
     pub function: Option<u64>,
     /// The address itself as an ELF virtual address of the module (of the call, not the return).
+    #[cfg_attr(feature = "serde", serde(with = "crate::identity::hex"))]
     pub address: u64,
 }
 

@@ -1,0 +1,562 @@
+//! The process book: owned + joint + unattributed + skew = the kernel's own total, per kind.
+//!
+//! A book is closed over the newest scan of a space and the pieces of that time. What is joint follows from the other
+//! observed spaces: pages of an object that two of them map, and anonymous pages that an older relative still has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::evidence::{Backing, Counters, EvidenceClass, StackRef};
+use crate::identity::{Extent, IntervalId, ObjectKey, PAGE, SpaceId};
+use crate::ledger::Ledger;
+use crate::pages::{BLOCK, PageState};
+use crate::pieces::{Origin, Piece, Traits};
+use crate::ranges::RangeSet;
+use crate::scan::{Scan, object};
+use crate::space::Space;
+use crate::time::Span;
+use crate::touch::Touches;
+
+/// What a total of the kernel is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// RssAnon.
+    Anon,
+    /// RssFile.
+    File,
+    /// RssShmem.
+    Shmem,
+    /// HugetlbPages: not part of Rss.
+    Hugetlb,
+    /// VmSwap: not part of Rss.
+    Swap,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 5] = [Self::Anon, Self::File, Self::Shmem, Self::Hugetlb, Self::Swap];
+    /// The kinds that make up Rss.
+    pub const RSS: [Self; 3] = [Self::Anon, Self::File, Self::Shmem];
+
+    fn total(self, counters: &Counters) -> Option<u64> {
+        match self {
+            Self::Anon => counters.anon,
+            Self::File => counters.file,
+            Self::Shmem => counters.shmem,
+            Self::Hugetlb => counters.hugetlb,
+            Self::Swap => counters.swap,
+        }
+    }
+}
+
+/// Bytes by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByKind([u64; 5]);
+
+impl ByKind {
+    /// Bytes of a kind.
+    #[must_use]
+    pub fn get(&self, kind: Kind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    fn add(&mut self, kind: Kind, bytes: u64) {
+        self.0[kind as usize] += bytes;
+    }
+
+    /// Bytes of the kinds that make up Rss.
+    #[must_use]
+    pub fn rss(&self) -> u64 {
+        Kind::RSS.iter().map(|k| self.get(*k)).sum()
+    }
+}
+
+/// The closed book of one kind. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Book {
+    /// What it is about.
+    pub kind: Kind,
+    /// The kernel's total, lower bound over the scan.
+    pub lo: u64,
+    /// The kernel's total, upper bound over the scan.
+    pub hi: u64,
+    /// Belongs to owners of this space.
+    pub owned: u64,
+    /// Belongs to an older relative, or to an object that several observed spaces map.
+    pub joint: u64,
+    /// Nobody is known to own it.
+    pub unattributed: u64,
+    /// What is left to reach the kernel's total; 0 at rest.
+    pub skew: i64,
+    /// The kernel's newest total minus that of the scan.
+    pub drift: i64,
+}
+
+/// What tells owners apart before names are known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Claim {
+    /// Who made the mapping.
+    pub stack: StackRef,
+    /// What it is made of.
+    pub origin: Option<Arc<Origin>>,
+    /// How it came to be.
+    pub traits: Traits,
+}
+
+impl Claim {
+    fn of(piece: &Piece) -> Self {
+        let traits = Traits(piece.traits.0 & !(Traits::DOUBTED | Traits::PREDATES));
+        Self { stack: piece.stack, origin: piece.origin.clone(), traits }
+    }
+}
+
+/// What one claim has in one space.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// Bytes of live extents.
+    pub reserved: u64,
+    /// Bytes owned, by kind.
+    pub owned: ByKind,
+    /// How sure the extents are.
+    pub extents: EvidenceClass,
+    /// How sure the page states are.
+    pub pages: EvidenceClass,
+    /// Bounds of the resident bytes (anon, file and shmem together).
+    pub lo: u64,
+    /// Upper bound.
+    pub hi: u64,
+    /// Resident bytes of mappings that were born before the watch.
+    pub predates: u64,
+    /// Intervals.
+    pub intervals: u64,
+    /// First touch of its resident anonymous pages.
+    pub touch: TouchTally,
+}
+
+/// Sampled pages by who touched them first. Counts of sample units (pages; blocks of 2 MiB where huge) in bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TouchTally {
+    /// Resident units in the sample.
+    pub sampled: u64,
+    /// Bytes that those units stand for.
+    pub sampled_bytes: u64,
+    /// By stack: units and bytes.
+    pub by_stack: BTreeMap<StackRef, (u64, u64)>,
+}
+
+impl TouchTally {
+    fn add(&mut self, stack: Option<StackRef>, bytes: u64) {
+        self.sampled += 1;
+        self.sampled_bytes += bytes;
+        if let Some(stack) = stack {
+            let entry = self.by_stack.entry(stack).or_default();
+            entry.0 += 1;
+            entry.1 += bytes;
+        }
+    }
+
+    /// Adds another tally to this one.
+    pub fn merge(&mut self, other: &Self) {
+        self.sampled += other.sampled;
+        self.sampled_bytes += other.sampled_bytes;
+        for (stack, (units, bytes)) in &other.by_stack {
+            let entry = self.by_stack.entry(*stack).or_default();
+            entry.0 += units;
+            entry.1 += bytes;
+        }
+    }
+}
+
+/// The closed books of a space.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    /// Whose.
+    pub space: SpaceId,
+    /// When the scan ran: all of it holds as of its begin.
+    pub when: Span,
+    /// Nothing moved while the scan ran.
+    pub at_rest: bool,
+    /// Books of the kinds that the kernel prints.
+    pub books: Vec<Book>,
+    /// Rows by claim.
+    pub rows: BTreeMap<Claim, Row>,
+    /// A book did not close at rest: memprov is wrong about something.
+    pub bug: bool,
+}
+
+/// An object that two or more observed spaces map.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Which.
+    pub key: ObjectKey,
+    /// What its oldest mapping is.
+    pub claim: Claim,
+    /// The oldest reading it rests on.
+    pub as_of: Span,
+    /// Bytes of it that anybody maps.
+    pub reserved: u64,
+    /// Bytes of it that anybody has present.
+    pub resident: u64,
+    /// How sure `resident` is.
+    pub class: EvidenceClass,
+    /// Observed spaces that map it.
+    pub sharers: u64,
+    /// All of them were scanned.
+    pub all_scanned: bool,
+}
+
+/// Who maps what: taken once for all books of one report.
+#[derive(Debug)]
+pub struct Sharing<'a> {
+    ledger: &'a Ledger,
+    mappers: BTreeMap<ObjectKey, Vec<SpaceId>>,
+}
+
+impl Ledger {
+    /// Which observed spaces map which objects now.
+    #[must_use]
+    pub fn sharing(&self) -> Sharing<'_> {
+        let mut mappers: BTreeMap<ObjectKey, Vec<SpaceId>> = BTreeMap::new();
+        for space in self.spaces.values() {
+            for key in space.objects.iter() {
+                mappers.entry(*key).or_default().push(space.id);
+            }
+        }
+        Sharing { ledger: self, mappers }
+    }
+}
+
+impl Sharing<'_> {
+    /// Closes the books of a space over its newest scan; `None` before the first one.
+    #[must_use]
+    pub fn close(&self, space: &Space) -> Option<Closed> {
+        let scan = space.scan.as_deref()?;
+        let relatives: Vec<&Space> =
+            self.ledger.family(space.family).filter(|s| s.id != space.id).collect();
+        let older: Vec<&Scan> = relatives
+            .iter()
+            .filter(|s| s.id < space.id)
+            .filter_map(|s| s.scan.as_deref())
+            .collect();
+        let page_class = if scan.at_rest && scan.slack == 0 {
+            EvidenceClass::Exact
+        } else {
+            EvidenceClass::Inferred
+        };
+        let mut rows: BTreeMap<Claim, Row> = BTreeMap::new();
+        let mut intervals: BTreeMap<Claim, BTreeSet<IntervalId>> = BTreeMap::new();
+        let mut joint = ByKind::default();
+        let mut owned = ByKind::default();
+        for piece in scan.pieces.iter() {
+            let claim = Claim::of(piece);
+            intervals.entry(claim.clone()).or_default().insert(piece.id);
+            let row = rows.entry(claim).or_default();
+            row.reserved += piece.extent.len();
+            row.pages = row.pages.max(page_class);
+            let proven = piece.born_begin >= scan.loss && !piece.traits.has(Traits::DOUBTED);
+            if !proven {
+                row.extents = row.extents.max(EvidenceClass::Inferred);
+            }
+            let part = self.part(space, scan, piece, &older);
+            for kind in Kind::ALL {
+                row.owned.add(kind, part.owned.get(kind));
+                owned.add(kind, part.owned.get(kind));
+                joint.add(kind, part.joint.get(kind));
+            }
+            if part.common && relatives.len() > 1 {
+                row.pages = row.pages.max(EvidenceClass::Inferred);
+            }
+            if piece.traits.has(Traits::PREDATES) {
+                row.predates += part.owned.rss();
+            }
+            self.touch(piece, scan, &space.touches, &mut row.touch);
+        }
+        for (claim, ids) in intervals {
+            if let Some(row) = rows.get_mut(&claim) {
+                row.intervals = ids.len() as u64;
+            }
+        }
+        bound_rows(scan, &mut rows);
+        let newest = space.total.map_or(scan.after, |(_, counters)| counters);
+        let outside = unmapped_bytes(scan);
+        let books: Vec<Book> = Kind::ALL
+            .iter()
+            .filter_map(|kind| {
+                balance(
+                    *kind,
+                    scan,
+                    &newest,
+                    owned.get(*kind),
+                    joint.get(*kind),
+                    outside.get(*kind),
+                )
+            })
+            .collect();
+        let bug = scan.at_rest && scan.slack == 0 && books.iter().any(|b| b.skew != 0);
+        Some(Closed { space: space.id, when: scan.when, at_rest: scan.at_rest, books, rows, bug })
+    }
+
+    /// Splits the present pages of a piece into its own and joint ones.
+    fn part(&self, space: &Space, scan: &Scan, piece: &Piece, older: &[&Scan]) -> Part {
+        let mut part = Part::default();
+        let backing = piece.origin.as_ref().map_or(Backing::Anonymous, |o| o.backing);
+        let shared = object(backing).is_some_and(|key| self.is_shared(key, space.id));
+        for (extent, state) in scan.pages.runs(piece.extent) {
+            let bytes = extent.len();
+            if state.has(PageState::SWAPPED) {
+                part.owned.add(Kind::Swap, bytes);
+            } else if let Backing::Hugetlb(_) = backing {
+                let to = if shared && !state.anon() { &mut part.joint } else { &mut part.owned };
+                to.add(Kind::Hugetlb, bytes);
+            } else if state.object() {
+                let to = if shared { &mut part.joint } else { &mut part.owned };
+                to.add(object_kind(backing), bytes);
+            } else if state.anon() {
+                let common = scan.exclusive_known && !state.has(PageState::EXCLUSIVE);
+                let elsewhere = if common { bytes_of_older(piece, extent, older) } else { 0 };
+                part.common |= common;
+                part.owned.add(Kind::Anon, bytes - elsewhere);
+                part.joint.add(Kind::Anon, elsewhere);
+            }
+        }
+        part
+    }
+
+    fn is_shared(&self, key: ObjectKey, by: SpaceId) -> bool {
+        self.mappers.get(&key).is_some_and(|m| m.iter().any(|id| *id != by))
+    }
+
+    /// Counts the sampled pages of a piece by their first touch.
+    fn touch(&self, piece: &Piece, scan: &Scan, touches: &Touches, tally: &mut TouchTally) {
+        let sample = touches.sample(self.ledger.sample());
+        if sample.probability <= 0.0 {
+            return;
+        }
+        // A moved page is in the sample by the address that it was born at.
+        let anonymous = piece.origin.as_ref().is_none_or(|o| object(o.backing).is_none());
+        let moved = if anonymous { piece.offset.wrapping_sub(piece.extent.start) } else { 0 };
+        for (extent, state) in scan.pages.runs(piece.extent).filter(|(_, s)| s.anon()) {
+            let whole = |at: u64| at.is_multiple_of(BLOCK) && at + BLOCK <= extent.end;
+            let mut at = extent.start;
+            while at < extent.end {
+                let born = at.wrapping_add(moved);
+                if state.has(PageState::HUGE) && whole(at) {
+                    if sample.has_block(born / BLOCK) {
+                        tally.add(touches.block(at / BLOCK).map(|t| t.stack), BLOCK);
+                    }
+                    at += BLOCK;
+                } else {
+                    if sample.has_page(born / PAGE) {
+                        tally.add(touches.page(at / PAGE).map(|t| t.stack), PAGE);
+                    }
+                    at += PAGE;
+                }
+            }
+        }
+    }
+
+    /// Objects that `spaces` map and that some other observed space maps too.
+    #[must_use]
+    pub fn shared(&self, spaces: &[&Space]) -> Vec<Shared> {
+        let of_interest: BTreeSet<ObjectKey> =
+            spaces.iter().flat_map(|s| s.objects.iter().copied()).collect();
+        let wanted: Vec<(&ObjectKey, &Vec<SpaceId>)> = self
+            .mappers
+            .iter()
+            .filter(|(key, mappers)| mappers.len() > 1 && of_interest.contains(key))
+            .collect();
+        let keys: BTreeSet<ObjectKey> = wanted.iter().map(|(key, _)| **key).collect();
+        let mut views: BTreeMap<ObjectKey, View> = BTreeMap::new();
+        let ids: BTreeSet<SpaceId> = wanted.iter().flat_map(|(_, m)| m.iter().copied()).collect();
+        for space in ids.iter().filter_map(|id| self.ledger.spaces.get(id)) {
+            if let Some(scan) = space.scan.as_deref() {
+                View::collect(scan, space, &keys, &mut views);
+            }
+        }
+        wanted
+            .into_iter()
+            .filter_map(|(key, mappers)| {
+                let view = views.remove(key)?;
+                Some(view.finish(*key, mappers.len()))
+            })
+            .collect()
+    }
+}
+
+#[derive(Default)]
+struct Part {
+    owned: ByKind,
+    joint: ByKind,
+    /// It has anonymous pages that are common after a fork.
+    common: bool,
+}
+
+fn object_kind(backing: Backing) -> Kind {
+    match backing {
+        Backing::Shmem(_) => Kind::Shmem,
+        Backing::Hugetlb(_) => Kind::Hugetlb,
+        // Pages of an object in memory that is anonymous by its mapping are the kernel's own (vdso): RssFile.
+        Backing::File(_) | Backing::Anonymous | Backing::Special => Kind::File,
+    }
+}
+
+/// Bytes of `extent` that an older relative still has in common: it owns them.
+fn bytes_of_older(piece: &Piece, extent: Extent, older: &[&Scan]) -> u64 {
+    let mut rest = vec![extent];
+    for scan in older {
+        let mut left = Vec::new();
+        for range in rest {
+            let mut at = range.start;
+            for theirs in scan.pieces.overlapping(range) {
+                let same = theirs.id == piece.id
+                    && theirs.offset.wrapping_sub(theirs.extent.start)
+                        == piece.offset.wrapping_sub(piece.extent.start);
+                if !same {
+                    continue;
+                }
+                let within = theirs.extent.intersect(range);
+                let common = |s: PageState| s.anon() && !s.has(PageState::EXCLUSIVE);
+                for (run, _) in scan.pages.runs(within).filter(|(_, s)| common(*s)) {
+                    if run.start > at {
+                        left.push(Extent { start: at, end: run.start });
+                    }
+                    at = run.end;
+                }
+            }
+            if at < range.end {
+                left.push(Extent { start: at, end: range.end });
+            }
+        }
+        rest = left;
+    }
+    extent.len() - rest.iter().map(|e| e.len()).sum::<u64>()
+}
+
+/// Bounds of each row's resident bytes: as found when exact, else widened by what can have moved during the scan.
+fn bound_rows(scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
+    let faults = |c: &Counters| c.minor_faults + c.major_faults;
+    let huge = scan.pages.all().any(|(_, s)| s.has(PageState::HUGE | PageState::PRESENT));
+    let each = if huge { BLOCK } else { PAGE };
+    let rss = |c: &Counters| Kind::RSS.iter().filter_map(|k| k.total(c)).sum::<u64>();
+    let moved = faults(&scan.after).saturating_sub(faults(&scan.before)).saturating_mul(each);
+    let width = moved + rss(&scan.after).abs_diff(rss(&scan.before)) + scan.slack;
+    for row in rows.values_mut() {
+        let found = row.owned.rss();
+        let exact = row.pages == EvidenceClass::Exact;
+        row.lo = if exact { found } else { found.saturating_sub(width) };
+        row.hi =
+            if exact { found } else { found.saturating_add(width).min(row.reserved.max(found)) };
+    }
+}
+
+/// Present bytes where no piece is, by kind.
+fn unmapped_bytes(scan: &Scan) -> ByKind {
+    let mut bytes = ByKind::default();
+    for (extent, state) in scan.pages.all() {
+        for hole in scan.pieces.holes(extent) {
+            if state.has(PageState::SWAPPED) {
+                bytes.add(Kind::Swap, hole.len());
+            } else if state.anon() {
+                bytes.add(Kind::Anon, hole.len());
+            } else if state.object() {
+                bytes.add(Kind::File, hole.len());
+            }
+        }
+    }
+    bytes
+}
+
+fn balance(
+    kind: Kind,
+    scan: &Scan,
+    newest: &Counters,
+    owned: u64,
+    joint: u64,
+    outside: u64,
+) -> Option<Book> {
+    let (before, after) = (kind.total(&scan.before)?, kind.total(&scan.after)?);
+    let lo = before.min(after).saturating_sub(scan.slack);
+    let hi = before.max(after).saturating_add(scan.slack);
+    let found = owned + joint + outside;
+    // At rest the kernel counts pages that no scan shows: those are nobody's. Else it may be movement.
+    let hidden = if scan.at_rest { lo.saturating_sub(found) } else { 0 };
+    let sum = found + hidden;
+    let skew = if sum < lo {
+        signed(lo, sum)
+    } else if sum > hi {
+        signed(hi, sum)
+    } else {
+        0
+    };
+    let drift = signed(kind.total(newest).unwrap_or(after), after);
+    Some(Book { kind, lo, hi, owned, joint, unattributed: outside + hidden, skew, drift })
+}
+
+fn signed(a: u64, b: u64) -> i64 {
+    i64::try_from(i128::from(a) - i128::from(b)).unwrap_or(i64::MAX)
+}
+
+/// What is known of one object while a list of shared objects is made.
+struct View {
+    claim: Claim,
+    as_of: Span,
+    mapped: Vec<(u64, u64)>,
+    present: Vec<(u64, u64)>,
+    class: EvidenceClass,
+    scanned: BTreeSet<SpaceId>,
+}
+
+impl View {
+    fn collect(
+        scan: &Scan,
+        space: &Space,
+        keys: &BTreeSet<ObjectKey>,
+        views: &mut BTreeMap<ObjectKey, Self>,
+    ) {
+        for piece in scan.pieces.iter() {
+            let backing = piece.origin.as_ref().map_or(Backing::Anonymous, |o| o.backing);
+            let Some(key) = object(backing).filter(|key| keys.contains(key)) else { continue };
+            let view = views.entry(key).or_insert_with(|| Self {
+                claim: Claim::of(piece),
+                as_of: scan.when,
+                mapped: Vec::new(),
+                present: Vec::new(),
+                class: EvidenceClass::Exact,
+                scanned: BTreeSet::new(),
+            });
+            if view.claim.stack == StackRef::None && piece.stack != StackRef::None {
+                view.claim = Claim::of(piece);
+            }
+            if scan.when.begin < view.as_of.begin {
+                view.as_of = scan.when;
+            }
+            let proven = piece.born_begin >= scan.loss && !piece.traits.has(Traits::DOUBTED);
+            if !scan.at_rest || scan.slack > 0 || !proven {
+                view.class = EvidenceClass::Inferred;
+            }
+            view.scanned.insert(space.id);
+            let offset = |addr: u64| addr - piece.extent.start + piece.offset;
+            view.mapped.push((offset(piece.extent.start), offset(piece.extent.end)));
+            for (run, state) in scan.pages.runs(piece.extent) {
+                let there = state.object()
+                    || matches!(backing, Backing::Hugetlb(_)) && state.has(PageState::PRESENT);
+                if there {
+                    view.present.push((offset(run.start), offset(run.end)));
+                }
+            }
+        }
+    }
+
+    fn finish(self, key: ObjectKey, sharers: usize) -> Shared {
+        Shared {
+            key,
+            claim: self.claim,
+            as_of: self.as_of,
+            reserved: RangeSet::union(self.mapped).bytes(),
+            resident: RangeSet::union(self.present).bytes(),
+            class: self.class,
+            sharers: sharers as u64,
+            all_scanned: self.scanned.len() == sharers,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The ledger: every address space, and what evidence does to it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::evidence::{Change, Evidence, Gap, Lifecycle, Residency, Stream, Total};
+use crate::identity::{SpaceId, StartTicks, Tgid};
+use crate::scan::{Differences, Scan, inherit};
+use crate::space::Space;
+use crate::time::{MonoTime, Span};
+use crate::touch::Sample;
+
+/// Ended spaces kept for late observations at most.
+const ENDED: usize = 4096;
+
+/// A space that no process lives in any more.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) space: Space,
+    pub(crate) tgid: Tgid,
+    pub(crate) died: Span,
+}
+
+/// All address spaces that are observed.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    watching_since: MonoTime,
+    sample: Sample,
+    next: u64,
+    pub(crate) spaces: BTreeMap<SpaceId, Space>,
+    pub(crate) by_tgid: HashMap<Tgid, SpaceId>,
+    pub(crate) ended: VecDeque<Ended>,
+    lost: BTreeMap<Stream, u64>,
+    differences: Differences,
+}
+
+impl Ledger {
+    /// A ledger that sees events from `watching_since` on; mappings that are older predate it.
+    #[must_use]
+    pub fn new(watching_since: MonoTime, sample: Sample) -> Self {
+        Self {
+            watching_since,
+            sample,
+            next: 0,
+            spaces: BTreeMap::new(),
+            by_tgid: HashMap::new(),
+            ended: VecDeque::new(),
+            lost: BTreeMap::new(),
+            differences: Differences::default(),
+        }
+    }
+
+    /// Takes in one piece of evidence. Evidence comes in order of its end; lifecycle before observation.
+    pub fn apply(&mut self, evidence: &Evidence) {
+        match evidence {
+            Evidence::Lifecycle(event) => self.lifecycle(event),
+            Evidence::Fault(fault) => {
+                let sample = self.sample;
+                self.space_of(fault.tgid).touches.fault(fault, sample);
+            }
+            Evidence::Residency(seen) => self.residency(seen),
+            Evidence::Total(total) => self.total(total),
+            Evidence::Gap(gap) => self.gap(gap),
+        }
+    }
+
+    /// Since when events are seen.
+    #[must_use]
+    pub fn watching_since(&self) -> MonoTime {
+        self.watching_since
+    }
+
+    /// How first touch is sampled.
+    #[must_use]
+    pub fn sample(&self) -> Sample {
+        self.sample
+    }
+
+    /// Live spaces, oldest first.
+    pub fn spaces(&self) -> impl Iterator<Item = &Space> + '_ {
+        self.spaces.values()
+    }
+
+    /// The space that a process lives in.
+    #[must_use]
+    pub fn space(&self, tgid: Tgid) -> Option<&Space> {
+        self.spaces.get(self.by_tgid.get(&tgid)?)
+    }
+
+    /// Live spaces of a family (copies by fork since the last exec), oldest first.
+    pub fn family(&self, family: SpaceId) -> impl Iterator<Item = &Space> + '_ {
+        self.spaces.values().filter(move |s| s.family == family)
+    }
+
+    /// Whether a scan of `tgid` has to read which pages are mapped exclusively: a relative lives.
+    #[must_use]
+    pub fn has_relative(&self, tgid: Tgid) -> bool {
+        self.space(tgid).is_some_and(|s| self.family(s.family).nth(1).is_some())
+    }
+
+    /// What was lost so far, by stream.
+    #[must_use]
+    pub fn lost(&self) -> &BTreeMap<Stream, u64> {
+        &self.lost
+    }
+
+    /// How lists of mappings differed from the ledger so far.
+    #[must_use]
+    pub fn differences(&self) -> Differences {
+        self.differences
+    }
+
+    /// The process `tgid` is gone, and no event said so.
+    pub fn vanished(&mut self, tgid: Tgid, when: Span) {
+        self.leave(tgid, when);
+    }
+
+    /// Forgets what ended before `t`: observations older than that come too late.
+    pub fn forget_before(&mut self, t: MonoTime) {
+        while self.ended.front().is_some_and(|e| e.died.end < t) || self.ended.len() > ENDED {
+            self.ended.pop_front();
+        }
+        for space in self.spaces.values_mut() {
+            space.forget_before(t);
+        }
+    }
+
+    fn mint(&mut self) -> SpaceId {
+        self.next += 1;
+        SpaceId(self.next)
+    }
+
+    fn settle(&mut self, tgid: Tgid, space: Space) -> &mut Space {
+        let id = space.id;
+        self.by_tgid.insert(tgid, id);
+        self.spaces.entry(id).or_insert(space)
+    }
+
+    /// The space of a process; one that was there before the watch when nobody spoke of it yet.
+    fn space_of(&mut self, tgid: Tgid) -> &mut Space {
+        let known = self.by_tgid.get(&tgid).copied().filter(|id| self.spaces.contains_key(id));
+        match known {
+            Some(id) => self.spaces.entry(id).or_insert_with(|| Space::new(id, tgid, MonoTime(0))),
+            None => {
+                let id = self.mint();
+                self.settle(tgid, Space::new(id, tgid, MonoTime(0)))
+            }
+        }
+    }
+
+    fn lifecycle(&mut self, event: &Lifecycle) {
+        match event.change {
+            Change::Fork { child, child_start, shares } => {
+                self.fork(event.tgid, child, child_start, shares, event.when);
+            }
+            Change::Exec => {
+                let start = self.space_of(event.tgid).start;
+                self.leave(event.tgid, event.when);
+                let id = self.mint();
+                let mut space = Space::new(id, event.tgid, event.when.begin);
+                space.start = start;
+                space.changed = event.when.end;
+                self.settle(event.tgid, space);
+            }
+            Change::Exit => self.leave(event.tgid, event.when),
+            _ => self.space_of(event.tgid).apply(event),
+        }
+    }
+
+    fn fork(&mut self, parent: Tgid, child: Tgid, start: StartTicks, shares: bool, when: Span) {
+        let same = |s: &Space| s.start == Some(start) && s.tgids.contains(&child);
+        if self.space(child).is_some_and(same) {
+            return;
+        }
+        self.leave(child, when);
+        let id = self.mint();
+        let space = self.space_of(parent);
+        if shares {
+            space.tgids.insert(child);
+            let id = space.id;
+            self.by_tgid.insert(child, id);
+        } else {
+            let copy = space.fork(id, child, start, when);
+            self.settle(child, copy);
+        }
+    }
+
+    fn leave(&mut self, tgid: Tgid, when: Span) {
+        let Some(id) = self.by_tgid.remove(&tgid) else { return };
+        let Some(space) = self.spaces.get_mut(&id) else { return };
+        space.tgids.remove(&tgid);
+        if space.tgids.is_empty()
+            && let Some(mut space) = self.spaces.remove(&id)
+        {
+            space.scan = None;
+            self.ended.push_back(Ended { space, tgid, died: when });
+            if self.ended.len() > ENDED {
+                self.ended.pop_front();
+            }
+        }
+    }
+
+    /// The space of a process that was read with this start time; a reused pid is another process.
+    fn read_space(&mut self, tgid: Tgid, start: StartTicks, when: Span) -> &mut Space {
+        // Processes of one space begin at different times: only a space of one process tells a reuse.
+        let other = self.space(tgid).is_some_and(|s| {
+            s.tgids.len() == 1 && s.start.is_some_and(|known| known.0.abs_diff(start.0) > 1)
+        });
+        if other {
+            self.leave(tgid, when);
+        }
+        let space = self.space_of(tgid);
+        if space.start.is_none() {
+            space.start = Some(start);
+        }
+        space
+    }
+
+    fn total(&mut self, total: &Total) {
+        let space = self.read_space(total.tgid, total.start, total.when);
+        space.total = Some((total.when, total.counters));
+    }
+
+    fn residency(&mut self, seen: &Residency) {
+        let since = self.watching_since;
+        let space = self.read_space(seen.tgid, seen.start, seen.when);
+        let id = space.id;
+        let d = space.scanned(seen, since);
+        self.differences.adopted += d.adopted;
+        self.differences.vanished += d.vanished;
+        self.differences.replaced += d.replaced;
+        self.link(id);
+    }
+
+    /// Joins a space to the family of a parent that has the same randomised layout, and its children to it: forks
+    /// that happened before the watch.
+    fn link(&mut self, id: SpaceId) {
+        let related = |a: &Scan, b: &Scan| a.layout.is_some() && a.layout == b.layout;
+        let Some(space) = self.spaces.get(&id) else { return };
+        let Some(scan) = space.scan.clone() else { return };
+        let tgids: BTreeSet<Tgid> = space.tgids.clone();
+        let mut pairs = Vec::new();
+        if space.family == id
+            && let Some(parent) = self.space(scan.parent)
+            && parent.scan.as_deref().is_some_and(|p| related(p, &scan))
+            && parent.id != id
+        {
+            pairs.push((parent.id, id));
+        }
+        pairs.extend(
+            self.spaces
+                .values()
+                .filter(|s| s.family == s.id && s.id != id)
+                .filter(|s| {
+                    s.scan
+                        .as_deref()
+                        .is_some_and(|c| tgids.contains(&c.parent) && related(c, &scan))
+                })
+                .map(|s| (id, s.id)),
+        );
+        for (parent, child) in pairs {
+            let Some(parent) = self.spaces.get(&parent) else { continue };
+            let (family, pieces) = (parent.family, parent.pieces.clone());
+            if family == child {
+                continue;
+            }
+            for space in self.spaces.values_mut().filter(|s| s.family == child) {
+                space.family = family;
+                inherit(&mut space.pieces, &pieces);
+                if let Some(scan) = &mut space.scan {
+                    inherit(&mut Arc::make_mut(scan).pieces, &pieces);
+                }
+            }
+        }
+    }
+
+    fn gap(&mut self, gap: &Gap) {
+        let lost = self.lost.entry(gap.stream).or_default();
+        *lost = lost.saturating_add(gap.lost);
+        match gap.stream {
+            Stream::Lifecycle | Stream::Queue => match gap.whose {
+                Some(tgid) => self.space_of(tgid).lose(gap.when.end),
+                None => self.spaces.values_mut().for_each(|s| s.lose(gap.when.end)),
+            },
+            Stream::Stacks | Stream::Faults | Stream::Scans => {}
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Whose was an address at a time: the answer, or why there is none.
+
+use crate::identity::{IntervalId, Tgid};
+use crate::ledger::Ledger;
+use crate::pieces::{Piece, Traits};
+use crate::space::Space;
+use crate::time::Span;
+
+/// Whose an address was. The ledger never picks among several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// This interval's, for all of the span that it can have been anybody's.
+    Owned(IntervalId),
+    /// One of these, in the order of their birth.
+    Ambiguous {
+        /// Intervals that were live for a part of the span.
+        candidates: Vec<IntervalId>,
+        /// Why they cannot be told apart.
+        cause: Cause,
+    },
+    /// Nothing was mapped there.
+    Unowned,
+    /// Not known.
+    Unknown(Cause),
+}
+
+/// Why an answer is weak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The address changed hands within the span.
+    GenerationRace,
+    /// A call that failed or raced left it open what is there.
+    Doubt,
+    /// Lifecycle events were lost, and the mappings were not read again yet.
+    LifecycleGap,
+    /// Nobody spoke of that process, or its mappings were not read yet.
+    NeverSeen,
+    /// The span lies before what the ledger remembers.
+    Forgotten,
+}
+
+impl Ledger {
+    /// Whose `addr` was in process `tgid` at some instant within `when`.
+    #[must_use]
+    pub fn owner_of(&self, tgid: Tgid, addr: u64, when: Span) -> Resolution {
+        let live = self.space(tgid).filter(|s| s.born <= when.end);
+        let ended = || {
+            self.ended
+                .iter()
+                .rev()
+                .find(|e| e.tgid == tgid && e.space.born <= when.end && e.died.end >= when.begin)
+        };
+        match live {
+            Some(space) if space.born <= when.begin => owner_in(space, addr, when),
+            // The span may reach back into the life before exec or pid reuse.
+            Some(space) => match ended() {
+                None => owner_in(space, addr, when),
+                Some(before) => {
+                    merge(owner_in(&before.space, addr, when), owner_in(space, addr, when))
+                }
+            },
+            None => ended()
+                .map_or(Resolution::Unknown(Cause::NeverSeen), |e| owner_in(&e.space, addr, when)),
+        }
+    }
+}
+
+fn owner_in(space: &Space, addr: u64, when: Span) -> Resolution {
+    if space.unread {
+        let lost = space.loss > space.born;
+        return Resolution::Unknown(if lost { Cause::LifecycleGap } else { Cause::NeverSeen });
+    }
+    if when.begin < space.forgotten {
+        return Resolution::Unknown(Cause::Forgotten);
+    }
+    let holds = |p: &&Piece| p.extent.contains(addr) && p.born_begin <= when.end;
+    let live = space.pieces.find(addr).into_iter().filter(holds);
+    // Deaths are kept in order of their end.
+    let dead = space
+        .dead
+        .iter()
+        .rev()
+        .take_while(|d| d.died.end >= when.begin)
+        .map(|d| &d.piece)
+        .filter(holds);
+    let mut candidates: Vec<&Piece> = dead.chain(live).collect();
+    candidates.sort_by_key(|p| p.id);
+    candidates.dedup_by_key(|p| p.id);
+    match candidates.as_slice() {
+        [] => Resolution::Unowned,
+        [one] if one.traits.has(Traits::DOUBTED) => Resolution::Unknown(Cause::Doubt),
+        [one] => Resolution::Owned(one.id),
+        several => Resolution::Ambiguous {
+            candidates: several.iter().map(|p| p.id).collect(),
+            cause: Cause::GenerationRace,
+        },
+    }
+}
+
+/// The answer when either of two lives of a process can be meant.
+fn merge(before: Resolution, after: Resolution) -> Resolution {
+    let ids = |r: &Resolution| match r {
+        Resolution::Owned(id) => vec![*id],
+        Resolution::Ambiguous { candidates, .. } => candidates.clone(),
+        Resolution::Unowned | Resolution::Unknown(_) => Vec::new(),
+    };
+    match (&before, &after) {
+        (Resolution::Unknown(_), _) => before,
+        (_, Resolution::Unknown(_)) => after,
+        _ => {
+            let mut candidates = ids(&before);
+            candidates.extend(ids(&after));
+            match candidates.as_slice() {
+                [] => Resolution::Unowned,
+                [one] => Resolution::Owned(*one),
+                _ => Resolution::Ambiguous { candidates, cause: Cause::GenerationRace },
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A scan as the ledger keeps it, and how a list of mappings is taken in.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::evidence::{Backing, Counters, Mapping, Residency, StackRef};
+use crate::identity::{Extent, ObjectKey, Tgid};
+use crate::pages::PageSet;
+use crate::pieces::{Origin, Piece, PieceMap, Traits};
+use crate::space::Space;
+use crate::time::{MonoTime, Span};
+
+/// What a scan saw, with the pieces that were live when it ended.
+#[derive(Clone, Debug)]
+pub struct Scan {
+    /// From before its first reading to after its last.
+    pub when: Span,
+    /// Name of the process.
+    pub comm: Arc<str>,
+    /// Its parent then.
+    pub parent: Tgid,
+    /// Where the kernel put code and stack.
+    pub layout: Option<(u64, u64)>,
+    /// Cgroup path.
+    pub cgroup: Option<Arc<str>>,
+    /// The kernel's totals before.
+    pub before: Counters,
+    /// The kernel's totals after.
+    pub after: Counters,
+    /// How far the totals may be off, bytes.
+    pub slack: u64,
+    /// Pages.
+    pub pages: Arc<PageSet>,
+    /// Whether sharing after fork was read.
+    pub exclusive_known: bool,
+    /// Pieces as of its end.
+    pub pieces: PieceMap,
+    /// Nothing moved while it ran.
+    pub at_rest: bool,
+    /// Before this instant events may be missing.
+    pub loss: MonoTime,
+}
+
+/// How the ledger and a list of mappings differed, in ranges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// Mapped, and the ledger knew nothing there.
+    pub adopted: u64,
+    /// The ledger had it, and it is not mapped.
+    pub vanished: u64,
+    /// The ledger had something else there.
+    pub replaced: u64,
+}
+
+impl Space {
+    /// Takes in a scan: settles what is mapped, keeps the pages beside the pieces of that time.
+    pub(crate) fn scanned(&mut self, seen: &Residency, watching_since: MonoTime) -> Differences {
+        let busy = self.changed >= seen.when.begin;
+        let differences = self.reconcile(&seen.maps, seen.when, watching_since);
+        let at_rest = !busy && seen.before == seen.after;
+        self.total = Some((seen.when, seen.after));
+        self.scan = Some(Arc::new(Scan {
+            when: seen.when,
+            comm: Arc::clone(&seen.comm),
+            parent: seen.parent,
+            layout: seen.layout,
+            cgroup: seen.cgroup.clone(),
+            before: seen.before,
+            after: seen.after,
+            slack: seen.slack,
+            pages: Arc::clone(&seen.pages),
+            exclusive_known: seen.exclusive_known,
+            pieces: self.pieces.clone(),
+            at_rest,
+            loss: self.loss,
+        }));
+        differences
+    }
+
+    /// Makes pieces and the kernel's list of mappings agree.
+    ///
+    /// What began after the list was begun is left alone: the list may be older than that. What survives keeps its
+    /// interval; what is mapped and unknown is adopted without a call site.
+    fn reconcile(&mut self, maps: &[Mapping], when: Span, watching_since: MonoTime) -> Differences {
+        let mut differences = Differences::default();
+        let mut at = 0;
+        let mut before: Option<&Mapping> = None;
+        let mut objects = BTreeSet::new();
+        for mapping in maps {
+            differences.vanished +=
+                self.vanish(Extent { start: at, end: mapping.extent.start }, when);
+            at = mapping.extent.end;
+            if let Some(key) = object(mapping.backing) {
+                objects.insert(key);
+            }
+            let origin = origin(mapping, before);
+            differences.replaced += self.settle(mapping, origin.as_ref(), when);
+            for hole in self.pieces.holes(mapping.extent) {
+                if self
+                    .dead
+                    .iter()
+                    .rev()
+                    .take_while(|d| d.died.end >= when.begin)
+                    .any(|d| d.piece.extent.overlaps(hole))
+                {
+                    continue;
+                }
+                self.adopt(hole, mapping, origin.as_ref(), when, watching_since);
+                differences.adopted += 1;
+            }
+            before = Some(mapping);
+        }
+        differences.vanished += self.vanish(Extent { start: at, end: u64::MAX }, when);
+        self.attaches.retain(|a| a.when.end >= when.begin);
+        if *self.objects != objects {
+            self.objects = Arc::new(objects);
+        }
+        self.read = when.end;
+        self.unread = false;
+        self.doubt = false;
+        differences
+    }
+
+    /// Ends what lies in `gap`, where nothing is mapped, unless it is younger than the list.
+    fn vanish(&mut self, gap: Extent, when: Span) -> u64 {
+        let gone: Vec<Extent> = self
+            .pieces
+            .overlapping(gap)
+            .filter(|p| p.born().end < when.begin)
+            .map(|p| p.extent.intersect(gap))
+            .collect();
+        for extent in &gone {
+            self.end(*extent, Span { begin: self.read, end: when.end });
+        }
+        gone.len() as u64
+    }
+
+    /// Gives the pieces inside a mapping their origin; ends those that cannot be it.
+    fn settle(&mut self, mapping: &Mapping, origin: Option<&Arc<Origin>>, when: Span) -> u64 {
+        let mut others = Vec::new();
+        let mut stale = false;
+        for piece in self.pieces.overlapping(mapping.extent) {
+            if piece.born().end >= when.begin && piece.origin.is_some() {
+                continue;
+            }
+            if contradicts(piece, mapping) && piece.born().end < when.begin {
+                others.push(piece.extent.intersect(mapping.extent));
+            } else {
+                stale |= piece.origin.as_ref() != origin || piece.traits.has(Traits::DOUBTED);
+            }
+        }
+        for extent in &others {
+            self.end(*extent, Span { begin: self.read, end: when.end });
+        }
+        if stale {
+            self.pieces.update(mapping.extent, |piece| {
+                if !contradicts(piece, mapping) {
+                    piece.origin = origin.cloned();
+                    piece.traits.0 &= !Traits::DOUBTED;
+                }
+            });
+        }
+        others.len() as u64
+    }
+
+    fn adopt(
+        &mut self,
+        hole: Extent,
+        mapping: &Mapping,
+        origin: Option<&Arc<Origin>>,
+        when: Span,
+        watching_since: MonoTime,
+    ) {
+        let attach = self.attaches.iter().rev().find(|a| a.at == mapping.extent.start).copied();
+        let shared = if mapping.shared { Traits::SHARED } else { 0 };
+        let predates = if self.read < watching_since { Traits::PREDATES } else { 0 };
+        let (traits, stack, born) = match attach {
+            Some(a) => (Traits::ATTACHED | shared, a.stack, a.when),
+            None => (
+                Traits::UNSEEN | shared | predates,
+                StackRef::None,
+                Span { begin: self.read, end: when.end },
+            ),
+        };
+        let offset = match object(mapping.backing) {
+            Some(_) => mapping.offset + (hole.start - mapping.extent.start),
+            None => hole.start,
+        };
+        let mut piece = Piece {
+            extent: hole,
+            id: self.mint(),
+            born_begin: born.begin,
+            born_width: 0,
+            traits: Traits(traits),
+            offset,
+            stack,
+            origin: origin.cloned(),
+        };
+        piece.set_born(born);
+        self.pieces.insert(piece);
+    }
+}
+
+/// The object whose pages a backing shows.
+#[must_use]
+pub fn object(backing: Backing) -> Option<ObjectKey> {
+    match backing {
+        Backing::File(key) | Backing::Shmem(key) | Backing::Hugetlb(key) => Some(key),
+        Backing::Anonymous | Backing::Special => None,
+    }
+}
+
+/// What a mapping is made of. Anonymous memory right behind a private file mapping and without a name is that
+/// file's `.bss` as the kernel or the loader put it there.
+fn origin(mapping: &Mapping, before: Option<&Mapping>) -> Option<Arc<Origin>> {
+    if mapping.backing == Backing::Anonymous && mapping.path.is_none() {
+        let image = before.filter(|b| {
+            b.extent.end == mapping.extent.start
+                && !b.shared
+                && matches!(b.backing, Backing::File(_))
+        })?;
+        return Some(Arc::new(Origin { backing: Backing::Anonymous, path: image.path.clone() }));
+    }
+    Some(Arc::new(Origin { backing: mapping.backing, path: mapping.path.clone() }))
+}
+
+/// Whether `mapping` cannot be what `piece` was made as.
+fn contradicts(piece: &Piece, mapping: &Mapping) -> bool {
+    let private = piece.traits.has(Traits::ANONYMOUS) && !piece.traits.has(Traits::SHARED);
+    let made_anonymous = private && matches!(mapping.backing, Backing::File(_) | Backing::Shmem(_));
+    let was = piece.origin.as_ref().and_then(|o| object(o.backing));
+    made_anonymous || was.is_some_and(|key| object(mapping.backing) != Some(key))
+}
+
+/// Gives the pieces of a child that was there before the watch the intervals of its parent, where both have the same
+/// mapping at the same place: a family known by its equal layout instead of a fork that was seen.
+pub(crate) fn inherit(child: &mut PieceMap, parent: &PieceMap) {
+    let unseen: Vec<Piece> =
+        parent.iter().filter(|p| p.traits.has(Traits::UNSEEN)).cloned().collect();
+    for piece in unseen {
+        child.update(piece.extent, |own| {
+            if own.traits.has(Traits::UNSEEN) && own.origin == piece.origin {
+                own.id = piece.id;
+                own.offset = piece.offset + (own.extent.start - piece.extent.start);
+            }
+        });
+    }
+}

@@ -1,0 +1,158 @@
+//! First touch: which stack made a page exist, for the pages of a sample that a hash of their number selects.
+//!
+//! A page, not a fault, is kept: every later fault of a kept page is seen too and replaces the older record
+//! (random faults go stale). Since membership is a function of the page, the denominator is known at every scan:
+//! of the resident pages that are in the sample, so many have a known stack.
+
+use std::collections::BTreeMap;
+
+use crate::evidence::{Fault, StackRef};
+use crate::identity::{Extent, PAGE};
+use crate::pages::BLOCK;
+
+/// Entries of one space at most; above it every second page of the sample is dropped.
+const ENTRIES: usize = 8192;
+
+/// How samples of pages are drawn: equal in the hook that keeps faults and in the reader of scans.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Sample {
+    /// Drawn once per run, so that no workload can be aligned with the hash.
+    pub seed: u32,
+    /// Probability with which a page, and a block of 2 MiB, is in the sample.
+    pub probability: f64,
+}
+
+impl Sample {
+    /// The bound that a hash must be below, of 2^32.
+    #[must_use]
+    pub fn threshold(self) -> u32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped to u32"
+        )]
+        let threshold = (self.probability.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
+        threshold
+    }
+
+    /// Whether page number `page` is in the sample.
+    #[must_use]
+    pub fn has_page(self, page: u64) -> bool {
+        hash(page, self.seed) <= self.threshold() && self.probability > 0.0
+    }
+
+    /// Whether block number `block` (of 2 MiB) is in the sample.
+    #[must_use]
+    pub fn has_block(self, block: u64) -> bool {
+        hash(!block, self.seed) <= self.threshold() && self.probability > 0.0
+    }
+}
+
+/// The hash of a page number (or the complement of a block number): the 64-bit finaliser of MurmurHash3, upper half.
+#[must_use]
+pub fn hash(number: u64, seed: u32) -> u32 {
+    let mut x = number ^ u64::from(seed) << 32;
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^= x >> 33;
+    u32::try_from(x >> 32).unwrap_or(u32::MAX)
+}
+
+/// What is remembered of the newest fault that made a page exist.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Touch {
+    /// Where the program was.
+    pub stack: StackRef,
+    /// It was a write.
+    pub write: bool,
+}
+
+/// The kept faults of one space, by faulting page.
+#[derive(Clone, Debug, Default)]
+pub struct Touches {
+    entries: BTreeMap<u64, Touch>,
+    /// Entries are kept only below this share of the sample: 2^-`halved`.
+    halved: u8,
+}
+
+impl Touches {
+    /// Takes a fault in.
+    ///
+    /// A write to a page that is present is copy-on-write or the end of a zero page: the earlier *write* keeps the
+    /// page if there was one, else this one has it (FIRST-TOUCH: error codes 4, 7 and 6, 7).
+    pub fn fault(&mut self, fault: &Fault, sample: Sample) {
+        let page = fault.address / PAGE;
+        let scaled = self.sample(sample);
+        if !scaled.has_page(page) && !scaled.has_block(fault.address / BLOCK) {
+            return;
+        }
+        let touch = Touch { stack: fault.stack, write: fault.write };
+        match self.entries.get(&page) {
+            Some(earlier) if fault.present && earlier.write => {}
+            _ => {
+                self.entries.insert(page, touch);
+            }
+        }
+        while self.entries.len() > ENTRIES && self.halved < 31 {
+            self.halved += 1;
+            let scaled = self.sample(sample);
+            self.entries
+                .retain(|page, _| scaled.has_page(*page) || scaled.has_block(*page * PAGE / BLOCK));
+        }
+    }
+
+    /// The sample that this space's entries are complete for.
+    #[must_use]
+    pub fn sample(&self, sample: Sample) -> Sample {
+        Sample { probability: sample.probability / f64::from(1u32 << self.halved), ..sample }
+    }
+
+    /// The entry of a page.
+    #[must_use]
+    pub fn page(&self, page: u64) -> Option<Touch> {
+        self.entries.get(&page).copied()
+    }
+
+    /// Any entry inside a block: all faults of a block in the sample are kept, and a huge page has only one.
+    #[must_use]
+    pub fn block(&self, block: u64) -> Option<Touch> {
+        let first = block * (BLOCK / PAGE);
+        self.entries.range(first..first + BLOCK / PAGE).next_back().map(|(_, t)| *t)
+    }
+
+    /// Forgets what lay in `extent`: it is unmapped.
+    pub fn retire(&mut self, extent: Extent) {
+        let pages: Vec<u64> = self.range(extent).map(|(page, _)| page).collect();
+        for page in pages {
+            self.entries.remove(&page);
+        }
+    }
+
+    /// Follows `mremap`: what lay in `from` lies at `to` now, as far as it is in the sample there.
+    pub fn moved(&mut self, from: Extent, to: u64) {
+        let entries: Vec<(u64, Touch)> = self.range(from).collect();
+        self.retire(from);
+        for (page, touch) in entries {
+            self.entries.insert(page - from.start / PAGE + to / PAGE, touch);
+        }
+    }
+
+    fn range(&self, extent: Extent) -> impl Iterator<Item = (u64, Touch)> + '_ {
+        self.entries.range(extent.start / PAGE..extent.end.div_ceil(PAGE)).map(|(p, t)| (*p, *t))
+    }
+
+    /// Entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}

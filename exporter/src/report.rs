@@ -40,6 +40,19 @@ pub struct Host {
     pub no_pmu: Option<String>,
 }
 
+/// Who the host is. No part of a report; it names the resources of what is exported, stays the same for as long as the
+/// agent runs, and travels with a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Identity {
+    /// `/etc/machine-id`.
+    pub host_id: String,
+    /// `uname -n`.
+    pub host_name: String,
+    /// When the host booted, in nanoseconds since the Unix epoch; `None` leaves `process.creation.time` out.
+    pub boot: Option<u64>,
+}
+
 /// One live process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Process {
@@ -175,6 +188,9 @@ pub struct FrameView {
     pub build_id: Option<String>,
     /// ELF virtual address.
     pub offset: u64,
+    /// Source file and line, where they were asked for and are known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub line: Option<String>,
 }
 
 /// First touch of one process.

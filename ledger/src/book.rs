@@ -133,6 +133,23 @@ pub struct Row {
     pub touch: TouchTally,
 }
 
+impl Row {
+    /// Adds what another claim of the same owner has.
+    pub fn merge(&mut self, other: &Self) {
+        self.reserved += other.reserved;
+        for kind in Kind::ALL {
+            self.owned.add(kind, other.owned.get(kind));
+        }
+        self.extents = self.extents.max(other.extents);
+        self.pages = self.pages.max(other.pages);
+        self.lo += other.lo;
+        self.hi += other.hi;
+        self.predates += other.predates;
+        self.intervals += other.intervals;
+        self.touch.merge(&other.touch);
+    }
+}
+
 /// Sampled pages by who touched them first. Counts of sample units (pages; blocks of 2 MiB where huge) in bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TouchTally {

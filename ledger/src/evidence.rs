@@ -389,3 +389,17 @@ pub enum Stream {
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
+
+impl Stream {
+    /// Its stable short name.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Lifecycle => "lifecycle",
+            Self::Stacks => "stacks",
+            Self::Faults => "faults",
+            Self::Queue => "queue",
+            Self::Scans => "scans",
+        }
+    }
+}

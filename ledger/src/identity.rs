@@ -129,7 +129,7 @@ pub struct ObjectKey {
 /// Addresses in a trace are hex text, and extents `start-end`, as `/proc/PID/maps` prints them: no reader rounds them
 /// to a double.
 #[cfg(feature = "serde")]
-pub(crate) mod hex {
+pub mod hex {
     use std::fmt;
 
     use serde::de::{Error, Unexpected, Visitor};
@@ -137,10 +137,13 @@ pub(crate) mod hex {
 
     use super::Extent;
 
-    /// A field that holds addresses: for `#[serde(with = "hex")]`.
-    pub(crate) trait Addresses: Sized {
+    /// The types of fields that hold addresses and say `#[serde(with = "hex")]`.
+    pub trait Addresses: Sized {
+        /// The same with text.
         type Wire: Serialize + for<'de> Deserialize<'de>;
+        /// As text.
         fn to_wire(&self) -> Self::Wire;
+        /// From text.
         fn from_wire(wire: Self::Wire) -> Self;
     }
 
@@ -174,20 +177,25 @@ pub(crate) mod hex {
         }
     }
 
-    pub(crate) fn serialize<T: Addresses, S: Serializer>(
-        value: &T,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    /// Writes addresses as text.
+    ///
+    /// # Errors
+    /// Those of `to`.
+    pub fn serialize<T: Addresses, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
         value.to_wire().serialize(to)
     }
 
-    pub(crate) fn deserialize<'de, T: Addresses, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<T, D::Error> {
+    /// Reads addresses from text.
+    ///
+    /// # Errors
+    /// The text is something else than hex digits of 64 bits.
+    pub fn deserialize<'de, T: Addresses, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
         T::Wire::deserialize(from).map(T::from_wire)
     }
 
-    pub(crate) struct Hex(u64);
+    /// One address.
+    #[derive(Debug)]
+    pub struct Hex(u64);
 
     impl Serialize for Hex {
         fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -112,7 +112,7 @@ impl Ledger {
 
     /// The process `tgid` is gone, and no event said so.
     pub fn vanished(&mut self, tgid: Tgid, when: Span) {
-        self.leave(tgid, when);
+        self.leave(tgid, when, None);
     }
 
     /// Forgets what ended before `t`: observations older than that come too late.
@@ -154,15 +154,15 @@ impl Ledger {
                 self.fork(event.tgid, child, child_start, shares, event.when);
             }
             Change::Exec => {
-                let start = self.space_of(event.tgid).start;
-                self.leave(event.tgid, event.when);
                 let id = self.mint();
                 let mut space = Space::new(id, event.tgid, event.when.begin);
-                space.start = start;
+                let old = self.space_of(event.tgid);
+                (space.start, space.parent) = (old.start, old.parent);
+                self.leave(event.tgid, event.when, Some(id));
                 space.changed = event.when.end;
                 self.settle(event.tgid, space);
             }
-            Change::Exit => self.leave(event.tgid, event.when),
+            Change::Exit => self.leave(event.tgid, event.when, None),
             _ => self.space_of(event.tgid).apply(event),
         }
     }
@@ -172,7 +172,7 @@ impl Ledger {
         if self.space(child).is_some_and(same) {
             return;
         }
-        self.leave(child, when);
+        self.leave(child, when, None);
         let id = self.mint();
         let space = self.space_of(parent);
         if shares {
@@ -185,7 +185,8 @@ impl Ledger {
         }
     }
 
-    fn leave(&mut self, tgid: Tgid, when: Span) {
+    /// A process leaves its space; children of a space that ends so become those of `heir`, or of its parent.
+    fn leave(&mut self, tgid: Tgid, when: Span, heir: Option<SpaceId>) {
         let Some(id) = self.by_tgid.remove(&tgid) else { return };
         let Some(space) = self.spaces.get_mut(&id) else { return };
         space.tgids.remove(&tgid);
@@ -193,6 +194,10 @@ impl Ledger {
             && let Some(mut space) = self.spaces.remove(&id)
         {
             space.scan = None;
+            let heir = heir.or(space.parent);
+            for child in self.spaces.values_mut().filter(|s| s.parent == Some(id)) {
+                child.parent = heir;
+            }
             self.ended.push_back(Ended { space, tgid, died: when });
             if self.ended.len() > ENDED {
                 self.ended.pop_front();
@@ -207,7 +212,7 @@ impl Ledger {
             s.tgids.len() == 1 && s.start.is_some_and(|known| known.0.abs_diff(start.0) > 1)
         });
         if other {
-            self.leave(tgid, when);
+            self.leave(tgid, when, None);
         }
         let space = self.space_of(tgid);
         if space.start.is_none() {

@@ -173,11 +173,12 @@ impl Space {
     ) {
         let attach = self.attaches.iter().rev().find(|a| a.at == mapping.extent.start).copied();
         let shared = if mapping.shared { Traits::SHARED } else { 0 };
+        let exec = if mapping.exec { Traits::EXEC } else { 0 };
         let predates = if self.read < watching_since { Traits::PREDATES } else { 0 };
         let (traits, stack, born) = match attach {
             Some(a) => (Traits::ATTACHED | shared, a.stack, a.when),
             None => (
-                Traits::UNSEEN | shared | predates,
+                Traits::UNSEEN | shared | exec | predates,
                 StackRef::None,
                 Span { begin: self.read, end: when.end },
             ),

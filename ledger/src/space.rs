@@ -8,7 +8,7 @@ use crate::identity::{Extent, Generation, IntervalId, ObjectKey, PAGE, SpaceId, 
 use crate::pieces::{Origin, Piece, PieceMap, Traits};
 use crate::scan::Scan;
 use crate::time::{MonoTime, Span};
-use crate::touch::Touches;
+use crate::touch::{Sample, Touches};
 
 /// Dead pieces kept per space at most. What falls out is answered as unknown, not as unowned.
 const DEAD: usize = 4096;
@@ -46,6 +46,8 @@ pub struct Space {
     pub tgids: BTreeSet<Tgid>,
     /// The first space of its family: copies made by fork since the last exec.
     pub family: SpaceId,
+    /// The space it was forked from, or the nearest ancestor of it that lives; after exec that of the old space.
+    pub parent: Option<SpaceId>,
     /// When the process began, once known.
     pub start: Option<StartTicks>,
     /// When the space began, or zero when it was there before the watch.
@@ -83,6 +85,7 @@ impl Space {
             id,
             tgids: BTreeSet::from([tgid]),
             family: id,
+            parent: None,
             start: None,
             born,
             scan: None,
@@ -108,6 +111,7 @@ impl Space {
         Self {
             id,
             tgids: BTreeSet::from([tgid]),
+            parent: Some(self.id),
             start: Some(start),
             born: when.end,
             scan: None,
@@ -140,6 +144,18 @@ impl Space {
     #[must_use]
     pub fn still_since_scan(&self) -> bool {
         self.scan.as_ref().is_some_and(|scan| self.changed < scan.when.begin) && !self.questions()
+    }
+
+    /// Whether no event of it was ever lost.
+    #[must_use]
+    pub fn lossless(&self) -> bool {
+        self.loss == MonoTime(0)
+    }
+
+    /// The sample of pages that its first touches are complete for.
+    #[must_use]
+    pub fn sample(&self, sample: Sample) -> Sample {
+        self.touches.sample(sample)
     }
 
     /// Whether no loss lies since `piece` was born.

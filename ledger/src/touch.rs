@@ -14,7 +14,7 @@ use crate::pages::BLOCK;
 const ENTRIES: usize = 8192;
 
 /// How samples of pages are drawn: equal in the hook that keeps faults and in the reader of scans.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Sample {
     /// Drawn once per run, so that no workload can be aligned with the hash.

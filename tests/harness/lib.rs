@@ -1,1 +1,12 @@
-//! Shared parts of the integration tests.
+//! What the integration tests have in common: a daemon under test, workloads that know the truth, and the scorer.
+//!
+//! The daemon is seen from outside only: its command line, its exit codes and the document `memprov.report/1`. None of
+//! its types are used here, so that a change of the document breaks a test and not only a reader elsewhere.
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod host;
+pub mod physical;
+pub mod report;
+pub mod score;
+pub mod truth;

@@ -1,0 +1,393 @@
+//! What each command does, around an [`Engine`] that watches, records and replays.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::check;
+use crate::cli::{
+    Check, CheckOutput, Cli, Command, ConfigArgs, Record, Replay, Report as ReportArgs,
+    ReportOutput, Run, RunOutput, Settings,
+};
+use crate::config::{Config, Effective, LogLevel, Problem};
+use crate::report::Report;
+use crate::screen::{Screen, Terminal};
+use crate::socket::{ClientError, fetch};
+use crate::support::{HookProbe, Matrix, PagesProbe};
+use crate::table::{View, render};
+
+/// Exit statuses other than 0 (`sysexits.h` where it has a name for it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// 1: the start failed, or the work.
+    Failed,
+    /// 64: usage or configuration.
+    Usage,
+    /// 69: no daemon, or it has nothing to say.
+    NoDaemon,
+}
+
+impl Exit {
+    /// The status.
+    #[must_use]
+    pub fn status(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 64,
+            Self::NoDaemon => 69,
+        }
+    }
+}
+
+/// Why a command failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The exit status.
+    pub exit: Exit,
+    /// For people: a line each; none for a reader that went away.
+    pub lines: Vec<String>,
+}
+
+impl Failure {
+    /// One line.
+    #[must_use]
+    pub fn new(exit: Exit, line: impl Into<String>) -> Self {
+        Self { exit, lines: vec![line.into()] }
+    }
+
+    /// An error and what caused it, in one line.
+    #[must_use]
+    pub fn of(exit: Exit, error: &dyn Error) -> Self {
+        let mut line = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            line.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        Self::new(exit, line)
+    }
+
+    /// An error of standard output. Whoever reads us may stop when they have seen enough: that is no failure to report.
+    fn output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self { exit: Exit::Failed, lines: Vec::new() };
+        }
+        Self::new(Exit::Failed, format!("write standard output: {error}"))
+    }
+}
+
+/// What is watched, and for how long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// These processes and all their descendants; none: every process.
+    pub pids: Vec<u32>,
+    /// Stop by itself after this time.
+    pub limit: Option<Duration>,
+}
+
+/// Takes the reports of a replay, one after the other.
+pub type Sink<'a> = dyn FnMut(&Report) -> Result<(), Failure> + 'a;
+
+/// What watches, records and replays.
+pub trait Engine {
+    /// The daemon, until SIGTERM, SIGINT or the end of `watch.limit`. It shows each closed report on the screen.
+    ///
+    /// # Errors
+    /// When it cannot start.
+    fn run(&self, config: &Config, watch: &Watch, screen: Option<&Screen>) -> Result<(), Failure>;
+
+    /// The same, writing its evidence to `trace`.
+    ///
+    /// # Errors
+    /// When it cannot start, or not write.
+    fn record(&self, config: &Config, watch: &Watch, trace: &Path) -> Result<(), Failure>;
+
+    /// Replays a trace. With an interval the sink gets a report at each, by the trace's clock, and the last as of its
+    /// end; without one only that.
+    ///
+    /// # Errors
+    /// When the trace cannot be read, and whatever the sink returns.
+    fn replay(
+        &self,
+        trace: &Path,
+        interval: Option<Duration>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failure>;
+
+    /// One reading of `/proc`, with `"source": "snapshot"`.
+    ///
+    /// # Errors
+    /// When nothing can be read.
+    fn snapshot(&self, config: &Config, pid: Option<u32>) -> Result<Report, Failure>;
+
+    /// Adds source files and lines to the functions of a report, where debug information is installed.
+    ///
+    /// # Errors
+    /// Never for missing debug information.
+    fn lines(&self, report: &mut Report) -> Result<(), Failure>;
+
+    /// The OTLP request of a report, as JSON in one line.
+    ///
+    /// # Errors
+    /// When it cannot be encoded.
+    fn otlp_json(&self, report: &Report) -> Result<String, Failure>;
+
+    /// Tries hooks and ways to read pages, and undoes it.
+    fn probe(&self, config: &Config) -> (Vec<HookProbe>, PagesProbe);
+}
+
+/// Where a command's words go.
+pub struct Io<'a> {
+    /// Standard output.
+    pub out: &'a mut dyn Write,
+    /// Standard error.
+    pub err: &'a mut dyn Write,
+    /// What standard output is.
+    pub terminal: Terminal,
+    /// Begins logging.
+    pub log: &'a dyn Fn(LogLevel),
+}
+
+/// Runs one command on the process' own streams.
+pub fn main(
+    args: impl IntoIterator<Item = OsString>,
+    env: Vec<(OsString, OsString)>,
+    engine: &dyn Engine,
+) -> ExitCode {
+    let terminal = Terminal::detect(&env);
+    let mut io = Io {
+        // Not locked: the screen of `run` may be written by another thread.
+        out: &mut io::stdout(),
+        err: &mut io::stderr(),
+        terminal,
+        log: &log_to_standard_error,
+    };
+    ExitCode::from(dispatch(args, &env, engine, &mut io))
+}
+
+fn log_to_standard_error(level: LogLevel) {
+    let started = tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(false)
+        .with_max_level(tracing::level_filters::LevelFilter::from(level))
+        .try_init();
+    if let Err(error) = started {
+        tracing::debug!(%error, "logging had begun before");
+    }
+}
+
+/// Runs one command; returns its exit status.
+pub fn dispatch(
+    args: impl IntoIterator<Item = OsString>,
+    env: &[(OsString, OsString)],
+    engine: &dyn Engine,
+    io: &mut Io<'_>,
+) -> u8 {
+    let result = match Cli::try_parse_from(args) {
+        Ok(cli) => execute(cli.command, env, engine, io),
+        Err(error) if error.exit_code() == 0 => {
+            write!(io.out, "{}", error.render()).map_err(|error| Failure::output(&error))
+        }
+        Err(error) => Err(Failure::new(Exit::Usage, error.render().to_string().trim_end())),
+    };
+    let Err(failure) = result else { return 0 };
+    for line in &failure.lines {
+        // When even standard error is closed, the status is all that is left to say.
+        if writeln!(io.err, "memprov: {line}").is_err() {
+            break;
+        }
+    }
+    failure.exit.status()
+}
+
+fn execute(
+    command: Command,
+    env: &[(OsString, OsString)],
+    engine: &dyn Engine,
+    io: &mut Io<'_>,
+) -> Result<(), Failure> {
+    match command {
+        Command::Run(args) => run(&args, env, engine, io),
+        Command::Report(args) => report(&args, env, engine, io),
+        Command::Record(args) => record(args, env, engine, io),
+        Command::Replay(args) => replay(&args, engine, io),
+        Command::Check(args) => check(&args, env, engine, io),
+        Command::Config(args) => config(&args, env, io),
+    }
+}
+
+fn load(
+    settings: &Settings,
+    interval: Option<&str>,
+    env: &[(OsString, OsString)],
+) -> Result<Effective, Failure> {
+    Effective::load(&settings.sources(interval, env)).map_err(|problems| Failure {
+        exit: Exit::Usage,
+        lines: problems.iter().map(Problem::to_string).collect(),
+    })
+}
+
+/// The state directory as suggested commands have to name it.
+fn place(config: &Config) -> Option<String> {
+    let other = config.state_dir != Config::default().state_dir;
+    other.then(|| config.state_dir.display().to_string())
+}
+
+fn run(
+    args: &Run,
+    env: &[(OsString, OsString)],
+    engine: &dyn Engine,
+    io: &mut Io<'_>,
+) -> Result<(), Failure> {
+    let config = load(&args.settings, args.interval.as_deref(), env)?.config;
+    (io.log)(config.log);
+    let shown = match args.output {
+        Some(RunOutput::Table) => true,
+        Some(RunOutput::None) => false,
+        None => io.terminal.interactive,
+    };
+    let screen = shown.then(|| Screen::new(io.terminal, place(&config)));
+    let watch = Watch { pids: args.pid.clone(), limit: args.limit };
+    engine.run(&config, &watch, screen.as_ref())
+}
+
+fn record(
+    args: Record,
+    env: &[(OsString, OsString)],
+    engine: &dyn Engine,
+    io: &mut Io<'_>,
+) -> Result<(), Failure> {
+    let config = load(&args.settings, args.interval.as_deref(), env)?.config;
+    (io.log)(config.log);
+    engine.record(&config, &Watch { pids: args.pid, limit: args.limit }, &args.output)
+}
+
+fn replay(args: &Replay, engine: &dyn Engine, io: &mut Io<'_>) -> Result<(), Failure> {
+    (io.log)(LogLevel::Warn);
+    let view = View { all: args.all, ..view(io.terminal, None) };
+    let form = form(args.output, io.terminal);
+    engine.replay(&args.trace, args.interval, &mut |report| {
+        print(report, form, &view, engine, io.out)
+    })
+}
+
+fn report(
+    args: &ReportArgs,
+    env: &[(OsString, OsString)],
+    engine: &dyn Engine,
+    io: &mut Io<'_>,
+) -> Result<(), Failure> {
+    let effective = load(&args.settings, None, env)?;
+    let config = &effective.config;
+    (io.log)(LogLevel::Warn);
+    let form = form(args.output, io.terminal);
+    let named = effective.origins.contains_key("state_dir");
+    let answer = if args.snapshot { None } else { Some(fetch(&config.state_dir, args.pid)) };
+    let mut report = match answer {
+        None => engine.snapshot(config, args.pid)?,
+        Some(Err(ClientError::NoDaemon { .. })) if !named => engine.snapshot(config, args.pid)?,
+        Some(Err(error)) => {
+            let exit = match &error {
+                ClientError::Malformed { .. } => Exit::Failed,
+                _ => Exit::NoDaemon,
+            };
+            return Err(Failure::of(exit, &error));
+        }
+        // As the daemon wrote it, fields of a newer one included.
+        Some(Ok(body)) if form == ReportOutput::ReportJson && !args.lines => {
+            let written = io.out.write_all(&body).and_then(|()| io.out.write_all(b"\n"));
+            return written.map_err(|error| Failure::output(&error));
+        }
+        Some(Ok(body)) => serde_json::from_slice(&body)
+            .map_err(|error| Failure::new(Exit::Failed, format!("read the report: {error}")))?,
+    };
+    if args.lines {
+        engine.lines(&mut report)?;
+    }
+    let view = View { all: args.all, ..view(io.terminal, place(config)) };
+    print(&report, form, &view, engine, io.out)
+}
+
+fn form(wanted: Option<ReportOutput>, terminal: Terminal) -> ReportOutput {
+    let usual = if terminal.interactive { ReportOutput::Table } else { ReportOutput::ReportJson };
+    wanted.unwrap_or(usual)
+}
+
+fn view(terminal: Terminal, state_dir: Option<String>) -> View {
+    View { width: terminal.width(), color: terminal.color, all: false, state_dir }
+}
+
+/// A report in one form; JSON is one line, so that several are JSON lines.
+fn print(
+    report: &Report,
+    form: ReportOutput,
+    view: &View,
+    engine: &dyn Engine,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let text = match form {
+        ReportOutput::Table => render(report, view),
+        ReportOutput::ReportJson => line(report)?,
+        ReportOutput::OtlpJson => format!("{}\n", engine.otlp_json(report)?),
+    };
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::output(&error))
+}
+
+fn line(document: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string(document)
+        .map(|text| text + "\n")
+        .map_err(|error| Failure::of(Exit::Failed, &error))
+}
+
+fn check(
+    args: &Check,
+    env: &[(OsString, OsString)],
+    engine: &dyn Engine,
+    io: &mut Io<'_>,
+) -> Result<(), Failure> {
+    let config = load(&args.settings, None, env)?.config;
+    (io.log)(LogLevel::Warn);
+    let (hooks, pages) = engine.probe(&config);
+    let matrix = Matrix::of(&check::probe(&config.root, hooks, pages));
+    let text = match args.output {
+        CheckOutput::Json => line(&matrix)?,
+        CheckOutput::Text => check::render(&matrix, io.terminal.color),
+    };
+    io.out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;
+    match check::demand(&matrix, &args.require) {
+        check::Demand::Met(warnings) => {
+            for warning in warnings {
+                writeln!(io.err, "memprov: warning: {warning}")
+                    .map_err(|error| Failure::output(&error))?;
+            }
+            Ok(())
+        }
+        check::Demand::Failed(lines) => Err(Failure { exit: Exit::Failed, lines }),
+        check::Demand::Unknown(ids) => Err(Failure {
+            exit: Exit::Usage,
+            lines: ids
+                .iter()
+                .map(|id| format!("--require {id}: no such capability; `memprov check` lists all"))
+                .collect(),
+        }),
+    }
+}
+
+fn config(args: &ConfigArgs, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<(), Failure> {
+    let effective = load(&args.settings, None, env)?;
+    if args.check {
+        return Ok(());
+    }
+    let text = effective.to_toml();
+    io.out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error))
+}
+
+#[cfg(test)]
+mod tests;

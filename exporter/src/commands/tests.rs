@@ -1,0 +1,297 @@
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Engine, Exit, Failure, Io, Sink, Watch, dispatch};
+use crate::config::Config;
+use crate::report::{Host, Report, SCHEMA};
+use crate::screen::{Screen, Terminal};
+use crate::socket::{Handler, Refusal, Server};
+use crate::statedir::StateDir;
+use crate::support::{HookProbe, HookState, PagesProbe};
+
+fn empty(source: &str) -> Report {
+    Report {
+        schema: SCHEMA.to_owned(),
+        source: source.to_owned(),
+        generated_at: "2026-11-29T12:00:00Z".to_owned(),
+        watching_since: "2026-11-29T12:00:00Z".to_owned(),
+        host: Host::default(),
+        processes: Vec::new(),
+        shared: Vec::new(),
+        lost: BTreeMap::new(),
+    }
+}
+
+/// Writes down what it is asked for.
+#[derive(Default)]
+struct Notes(RefCell<Vec<String>>);
+
+impl Notes {
+    fn note(&self, text: String) {
+        self.0.borrow_mut().push(text);
+    }
+}
+
+impl Engine for Notes {
+    fn run(&self, config: &Config, watch: &Watch, screen: Option<&Screen>) -> Result<(), Failure> {
+        let interval = config.export.interval;
+        self.note(format!("run {interval:?} {watch:?} screen={}", screen.is_some()));
+        Ok(())
+    }
+
+    fn record(&self, _config: &Config, watch: &Watch, trace: &Path) -> Result<(), Failure> {
+        self.note(format!("record {:?} {}", watch.limit, trace.display()));
+        Err(Failure::new(Exit::Failed, "disk full"))
+    }
+
+    fn replay(
+        &self,
+        trace: &Path,
+        interval: Option<Duration>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failure> {
+        self.note(format!("replay {} {interval:?}", trace.display()));
+        sink(&empty("replay"))?;
+        sink(&empty("replay"))
+    }
+
+    fn snapshot(&self, _config: &Config, pid: Option<u32>) -> Result<Report, Failure> {
+        self.note(format!("snapshot {pid:?}"));
+        Ok(empty("snapshot"))
+    }
+
+    fn lines(&self, report: &mut Report) -> Result<(), Failure> {
+        report.host.kernel = "with lines".to_owned();
+        Ok(())
+    }
+
+    fn otlp_json(&self, report: &Report) -> Result<String, Failure> {
+        Ok(format!("{{\"otlp\":\"{}\"}}", report.source))
+    }
+
+    fn probe(&self, _config: &Config) -> (Vec<HookProbe>, PagesProbe) {
+        let hook = HookProbe {
+            id: "mapping".to_owned(),
+            state: HookState::Attached,
+            mechanism: "tp_btf".to_owned(),
+            reason: String::new(),
+        };
+        (vec![hook], PagesProbe::default())
+    }
+}
+
+struct Done {
+    status: u8,
+    out: String,
+    err: String,
+    notes: Vec<String>,
+}
+
+fn call(args: &[&str], env: &[(&str, &str)], interactive: bool) -> Done {
+    let engine = Notes::default();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = std::iter::once("memprov").chain(args.iter().copied()).map(OsString::from);
+    let env: Vec<_> = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let mut io = Io {
+        out: &mut out,
+        err: &mut err,
+        terminal: Terminal { interactive, color: false },
+        log: &|_| {},
+    };
+    let status = dispatch(args, &env, &engine, &mut io);
+    Done {
+        status,
+        out: String::from_utf8(out).unwrap(),
+        err: String::from_utf8(err).unwrap(),
+        notes: engine.0.into_inner(),
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors_and_wrong_usage_is_64() {
+    for args in [["--help"].as_slice(), &["--version"], &["run", "--help"]] {
+        let done = call(args, &[], false);
+        assert_eq!((done.status, done.err.as_str()), (0, ""), "{args:?}");
+        assert!(done.out.contains("memprov"));
+    }
+    for args in [
+        [].as_slice(),
+        &["fly"],
+        &["run", "--pid", "x"],
+        &["run", "--pid", "0"],
+        &["run", "--output", "json"],
+        &["run", "--for", "10"],
+        &["run", "--set", "novalue"],
+        &["run", "--interval", "soon"],
+        &["report", "--output", "xml"],
+        &["record"],
+        &["replay"],
+        &["check", "--require", "telepathy"],
+        &["config", "--set", "scan.budgets=1"],
+    ] {
+        let done = call(args, &[], false);
+        assert_eq!(done.status, 64, "{args:?}: {}", done.err);
+        assert!(done.err.starts_with("memprov: "), "{args:?}");
+        assert!(done.notes.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn run_watches_what_was_asked_for_and_shows_a_table_to_terminals_only() {
+    let args = ["run", "--interval", "1s", "--pid", "7", "--pid", "8", "--for", "30s"];
+    let expected = "run 1s Watch { pids: [7, 8], limit: Some(30s) } screen=";
+    assert_eq!(call(&args, &[], false).notes, [format!("{expected}false")]);
+    assert_eq!(call(&args, &[], true).notes, [format!("{expected}true")]);
+    let forced = [args.as_slice(), &["--output", "table"]].concat();
+    assert_eq!(call(&forced, &[], false).notes, [format!("{expected}true")]);
+    let silent = [args.as_slice(), &["--output", "none"]].concat();
+    assert_eq!(call(&silent, &[], true).notes, [format!("{expected}false")]);
+}
+
+#[test]
+fn all_mistakes_of_a_configuration_are_printed_a_line_each() {
+    let done =
+        call(&["run", "--set", "scan.budget=9", "--interval", "x"], &[("MEMPROV_LOG", "?")], false);
+    assert_eq!(done.status, 64);
+    assert_eq!(done.err.lines().count(), 3, "{}", done.err);
+    assert!(
+        done.err.contains("memprov: MEMPROV_LOG: log = \"?\": allowed: off, error"),
+        "{}",
+        done.err
+    );
+    assert!(done.err.contains("memprov: --interval: export.interval"), "{}", done.err);
+}
+
+#[test]
+fn config_prints_what_is_in_effect_and_check_prints_nothing() {
+    let done = call(&["config", "--state-dir", "/tmp/x"], &[("MEMPROV_SCAN_BUDGET", "0.5")], false);
+    assert_eq!(done.status, 0);
+    assert!(done.out.contains("budget = 0.5  # MEMPROV_SCAN_BUDGET"), "{}", done.out);
+    assert!(done.out.contains("state_dir = \"/tmp/x\"  # --state-dir"), "{}", done.out);
+    let done = call(&["config", "--check"], &[], false);
+    assert_eq!((done.status, done.out.as_str()), (0, ""));
+    let done = call(&["config", "--config", "/nowhere.toml"], &[], false);
+    assert_eq!(done.status, 64);
+    let done = call(&["config"], &[("MEMPROV_CONFIG", "/nowhere.toml")], false);
+    assert!(done.err.contains("/nowhere.toml"), "{}", done.err);
+}
+
+#[test]
+fn a_failure_of_the_engine_is_status_1_with_its_message() {
+    let done = call(&["record", "--output", "t.zst", "--for", "5s"], &[], false);
+    assert_eq!((done.status, done.err.as_str()), (1, "memprov: disk full\n"));
+    assert_eq!(done.notes, ["record Some(5s) t.zst"]);
+}
+
+#[test]
+fn a_replay_prints_every_report_in_the_form_that_was_asked_for() {
+    let done = call(&["replay", "t", "--output", "otlp-json", "--interval", "10s"], &[], false);
+    assert_eq!(done.out, "{\"otlp\":\"replay\"}\n{\"otlp\":\"replay\"}\n");
+    assert_eq!(done.notes, ["replay t Some(10s)"]);
+    for form in ["json", "report-json"] {
+        let done = call(&["replay", "t", "--output", form], &[], true);
+        let first: Report = serde_json::from_str(done.out.lines().next().unwrap()).unwrap();
+        assert_eq!(first, empty("replay"));
+    }
+    assert!(call(&["replay", "t"], &[], true).out.contains("No process is observed"));
+    assert!(call(&["replay", "t"], &[], false).out.starts_with("{\"schema\""));
+}
+
+struct Fixed;
+
+impl Handler for Fixed {
+    fn report(&self, pid: Option<u32>) -> Result<Vec<u8>, Refusal> {
+        if pid == Some(9) {
+            return Err(Refusal::NothingToSay("process 9 is not observed".to_owned()));
+        }
+        // With a field that this build does not know.
+        let mut json = serde_json::to_value(empty("daemon")).unwrap();
+        json["newer"] = serde_json::json!(1);
+        Ok(json.to_string().into_bytes())
+    }
+}
+
+#[test]
+fn a_report_comes_from_the_daemon_as_it_wrote_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let held = StateDir::hold(dir.path()).unwrap();
+    let _server = Server::start(&held, Arc::new(Fixed)).unwrap();
+    let place = dir.path().to_str().unwrap();
+    let done = call(&["report", "--state-dir", place, "--pid", "1", "--output", "json"], &[], true);
+    assert_eq!(done.status, 0, "{}", done.err);
+    assert!(done.out.contains("\"newer\":1") && done.out.ends_with("}\n"), "{}", done.out);
+    let done = call(&["report", "--state-dir", place, "--lines", "--output", "json"], &[], true);
+    assert!(done.out.contains("with lines"), "{}", done.out);
+    let done = call(&["report", "--state-dir", place], &[], true);
+    assert!(done.out.contains("memprov daemon"), "{}", done.out);
+    assert!(done.out.contains(&format!("--state-dir {place}")), "{}", done.out);
+    let done = call(&["report", "--state-dir", place, "--output", "otlp-json"], &[], true);
+    assert_eq!(done.out, "{\"otlp\":\"daemon\"}\n");
+    let done = call(&["report", "--state-dir", place, "--pid", "9"], &[], true);
+    assert_eq!(done.status, 69);
+    assert!(done.err.contains("process 9 is not observed"), "{}", done.err);
+    assert!(done.notes.is_empty());
+}
+
+#[test]
+fn a_snapshot_is_taken_when_asked_for_and_never_in_place_of_a_named_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().to_str().unwrap();
+    let done = call(&["report", "--state-dir", place, "--output", "json"], &[], false);
+    assert_eq!(done.status, 69);
+    assert!(done.err.contains("memprov run"), "{}", done.err);
+    assert!(done.notes.is_empty() && done.out.is_empty());
+    let done = call(&["report"], &[("MEMPROV_STATE_DIR", place)], false);
+    assert_eq!(done.status, 69);
+    let done = call(&["report", "--state-dir", place, "--snapshot", "--pid", "3"], &[], false);
+    assert_eq!((done.status, done.notes), (0, vec!["snapshot Some(3)".to_owned()]));
+    assert!(done.out.contains("\"source\":\"snapshot\""));
+}
+
+#[test]
+fn check_prints_the_matrix_and_a_demand_decides_its_status() {
+    let done = call(&["check", "--output", "json"], &[], false);
+    assert_eq!(done.status, 0, "{}", done.err);
+    let json: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(json["schema"], "memprov.check/1");
+    let done = call(&["check", "--require", "mapping.lifecycle"], &[], false);
+    assert_eq!(done.status, 0, "{}", done.err);
+    let done =
+        call(&["check", "--require", "mapping.lifecycle", "--require", "first_touch"], &[], false);
+    assert_eq!(done.status, 1);
+    assert!(done.err.starts_with("memprov: first_touch is unavailable: "), "{}", done.err);
+    let done = call(&["check", "--require", "residency.exact_rss"], &[], false);
+    assert_eq!(done.status, 0);
+    assert!(
+        done.err.starts_with("memprov: warning: residency.exact_rss is degraded"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_hears_no_complaint() {
+    struct Closed;
+    impl std::io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut err = Vec::new();
+    let mut io = Io {
+        out: &mut Closed,
+        err: &mut err,
+        terminal: Terminal { interactive: false, color: false },
+        log: &|_| {},
+    };
+    let args = ["memprov", "replay", "t"].map(OsString::from);
+    assert_ne!(dispatch(args, &[], &Notes::default(), &mut io), 0);
+    assert!(err.is_empty());
+}

@@ -1,0 +1,330 @@
+//! From closed books to the report: owners get names, rows with one owner become one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use memprov_ledger::book::{Closed, Kind, Row, Sharing, TouchTally};
+use memprov_ledger::evidence::{Backing, EvidenceClass, StackRef};
+use memprov_ledger::identity::SpaceId;
+use memprov_ledger::ledger::Ledger;
+use memprov_ledger::pieces::Traits;
+use memprov_ledger::space::Space;
+use memprov_ledger::time::MonoTime;
+
+use crate::fuse::Snapshot;
+use crate::owners::{Naming, Owner};
+use crate::report::{
+    Book, Control, Faults, FirstTouch, OwnerRow, Process, Quantity, Report, SCHEMA, SharedRow, TouchRow,
+};
+use crate::stats::{fraction, wilson};
+use crate::symbols::Stability;
+use crate::tables::Tables;
+use crate::trace::Header;
+use crate::wall;
+
+/// Sampled units that a division by first touch rests on at least; below it is withheld.
+const UNITS: u64 = 20;
+/// Rows of a division by first touch at most.
+const TOUCH_ROWS: usize = 20;
+
+/// Makes reports of one state of the ledger.
+#[derive(Debug)]
+pub struct Composer<'a> {
+    /// What holds for the whole run.
+    pub header: &'a Header,
+    /// The ledger.
+    pub ledger: &'a Ledger,
+    /// Stacks and names.
+    pub tables: &'a Tables,
+    /// Who maps what.
+    pub sharing: &'a Sharing<'a>,
+}
+
+/// One owner's rows added up.
+struct Sum {
+    owner: Owner,
+    row: Row,
+}
+
+impl Composer<'_> {
+    /// The report about `spaces`.
+    #[must_use]
+    pub fn report(
+        &self,
+        spaces: &[&Space],
+        history: &BTreeMap<SpaceId, VecDeque<Snapshot>>,
+        source: &str,
+        at: MonoTime,
+    ) -> Report {
+        let mut processes: Vec<Process> =
+            spaces.iter().flat_map(|space| self.processes(space, history.get(&space.id))).collect();
+        processes.sort_by_key(|p| (p.start_time, p.pid));
+        let clock = self.header.clock;
+        Report {
+            schema: SCHEMA.to_owned(),
+            source: source.to_owned(),
+            generated_at: wall::rfc3339(clock, at),
+            watching_since: wall::rfc3339(clock, self.header.watching_since),
+            host: self.header.host.clone(),
+            processes,
+            shared: self.shared(spaces),
+            lost: self.ledger.lost().iter().map(|(stream, n)| (stream.id().to_owned(), *n)).collect(),
+        }
+    }
+
+    /// Resident bytes by owner id.
+    #[must_use]
+    pub fn resident(&self, space: &Space) -> BTreeMap<String, u64> {
+        let Some(closed) = self.sharing.close(space) else { return BTreeMap::new() };
+        self.sums(&closed).into_values().map(|s| (s.owner.id(), s.row.owned.rss())).collect()
+    }
+
+    fn naming<'b>(&'b self, images: &'b BTreeSet<Arc<str>>) -> Naming<'b> {
+        Naming { tables: self.tables, images }
+    }
+
+    fn sums(&self, closed: &Closed) -> BTreeMap<String, Sum> {
+        let images: BTreeSet<Arc<str>> = closed
+            .rows
+            .keys()
+            .filter(|claim| claim.traits.has(Traits::EXEC))
+            .filter_map(|claim| claim.origin.as_ref().filter(|o| matches!(o.backing, Backing::File(_))))
+            .filter_map(|origin| origin.path.clone())
+            .collect();
+        let naming = self.naming(&images);
+        let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+        for (claim, row) in &closed.rows {
+            let owner = naming.owner(claim);
+            match sums.get_mut(&owner.key) {
+                Some(sum) => {
+                    sum.row.merge(row);
+                    sum.owner.class = sum.owner.class.max(owner.class);
+                    sum.owner.stack = sum.owner.stack.or(owner.stack);
+                }
+                None => {
+                    sums.insert(owner.key.clone(), Sum { owner, row: row.clone() });
+                }
+            }
+        }
+        sums
+    }
+
+    /// The processes of a space: the same books and owners in each.
+    fn processes(&self, space: &Space, history: Option<&VecDeque<Snapshot>>) -> Vec<Process> {
+        let (Some(closed), Some(scan)) = (self.sharing.close(space), space.scan.as_ref()) else {
+            return Vec::new();
+        };
+        let sums = self.sums(&closed);
+        let mut owners: Vec<OwnerRow> = sums.values().map(|sum| self.row(sum, &closed, history)).collect();
+        owners.sort_by(|a, b| {
+            (b.resident.bytes, b.reserved.bytes, &a.id).cmp(&(a.resident.bytes, a.reserved.bytes, &b.id))
+        });
+        let predates = sums.values().map(|s| s.row.predates).sum();
+        let books = closed.books.iter().map(|b| (kind_name(b.kind).to_owned(), book(b, closed.at_rest)));
+        let mut touched = TouchTally::default();
+        sums.values().for_each(|s| touched.merge(&s.row.touch));
+        let anon = sums.values().map(|s| s.row.owned.get(Kind::Anon)).sum();
+        let one = Process {
+            pid: 0,
+            start_time: space.start.map_or(0, |s| s.0),
+            comm: scan.comm.to_string(),
+            space: format!("{:x}", space.id.0),
+            space_pids: space.tgids.iter().map(|t| t.0).collect(),
+            cgroup: scan.cgroup.as_deref().map(str::to_owned),
+            container: scan.cgroup.as_deref().and_then(memprov_proc::cgroup::container_id).map(str::to_owned),
+            as_of: wall::rfc3339(self.header.clock, closed.when.begin),
+            lossless: space.lossless(),
+            predates,
+            books: books.collect(),
+            owners,
+            faults: Faults { minor: scan.after.minor_faults, major: scan.after.major_faults },
+            first_touch: self.first_touch(space, &touched, anon),
+        };
+        space.tgids.iter().map(|tgid| Process { pid: tgid.0, ..one.clone() }).collect()
+    }
+
+    fn row(&self, sum: &Sum, closed: &Closed, history: Option<&VecDeque<Snapshot>>) -> OwnerRow {
+        let Sum { owner, row } = sum;
+        let id = owner.id();
+        let resident = row.owned.rss();
+        let class = owner.class.max(row.extents).max(row.pages);
+        let exact = class == EvidenceClass::Exact;
+        let swapped = row.owned.get(Kind::Swap);
+        OwnerRow {
+            kind: owner.kind.to_owned(),
+            name: owner.name.clone(),
+            caller: owner.caller.clone(),
+            stability: stability(owner.stability).to_owned(),
+            stack: owner.stack.map(|id| self.tables.view(id)).unwrap_or_default(),
+            truncated: owner.truncated,
+            reserved: Quantity {
+                bytes: Some(row.reserved),
+                evidence: owner.class.max(row.extents),
+                lo: None,
+                hi: None,
+            },
+            resident: Quantity {
+                bytes: Some(resident),
+                evidence: class,
+                lo: (!exact).then_some(row.lo),
+                hi: (!exact).then_some(row.hi),
+            },
+            swapped: (swapped > 0).then(|| Quantity {
+                bytes: Some(swapped),
+                evidence: class,
+                lo: None,
+                hi: None,
+            }),
+            growth_per_minute: history.and_then(|h| growth(h, &id, resident, closed.when.begin)),
+            intervals: row.intervals,
+            first_touch: self.touch_rows(&row.touch, row.owned.get(Kind::Anon)),
+            id,
+        }
+    }
+
+    fn first_touch(&self, space: &Space, tally: &TouchTally, anon: u64) -> Option<FirstTouch> {
+        let sample = space.sample(self.ledger.sample());
+        if sample.probability <= 0.0 {
+            return None;
+        }
+        let known: u64 = tally.by_stack.values().map(|(units, _)| units).sum();
+        let known_bytes: u64 = tally.by_stack.values().map(|(_, bytes)| bytes).sum();
+        #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
+        let unknown = (tally.sampled >= UNITS)
+            .then(|| 1.0 - known_bytes as f64 / tally.sampled_bytes.max(1) as f64);
+        Some(FirstTouch {
+            probability: sample.probability,
+            pages: known,
+            unknown_share: unknown,
+            rows: self.touch_rows(tally, anon),
+        })
+    }
+
+    /// Divides `anon` bytes by who touched them first: ratio estimates with Wilson intervals.
+    fn touch_rows(&self, tally: &TouchTally, anon: u64) -> Vec<TouchRow> {
+        if tally.sampled < UNITS {
+            return Vec::new();
+        }
+        let none = BTreeSet::new();
+        let naming = self.naming(&none);
+        let mut by_owner: BTreeMap<String, (Owner, u64, u64)> = BTreeMap::new();
+        for (stack, (units, bytes)) in &tally.by_stack {
+            let owner = naming.toucher(*stack);
+            let entry = by_owner.entry(owner.key.clone()).or_insert((owner, 0, 0));
+            entry.1 += units;
+            entry.2 += bytes;
+        }
+        let mut rows: Vec<TouchRow> = by_owner
+            .into_values()
+            .filter_map(|(owner, units, bytes)| {
+                #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
+                let share = bytes as f64 / tally.sampled_bytes.max(1) as f64;
+                let (lo, hi) = wilson(units, tally.sampled)?;
+                let estimate = fraction(anon, share);
+                Some(TouchRow {
+                    id: owner.id(),
+                    name: owner.name.clone(),
+                    caller: owner.caller.clone(),
+                    resident: Quantity {
+                        bytes: Some(estimate),
+                        evidence: EvidenceClass::Sampled,
+                        lo: Some(fraction(anon, lo).min(estimate)),
+                        hi: Some(fraction(anon, hi).max(estimate)),
+                    },
+                    pages: units,
+                    stack: owner.stack.map(|id| self.tables.view(id)).unwrap_or_default(),
+                })
+            })
+            .collect();
+        rows.sort_by(|a, b| (b.resident.bytes, &a.id).cmp(&(a.resident.bytes, &b.id)));
+        rows.truncate(TOUCH_ROWS);
+        rows
+    }
+
+    fn shared(&self, spaces: &[&Space]) -> Vec<SharedRow> {
+        let none = BTreeSet::new();
+        let naming = self.naming(&none);
+        let mut rows: Vec<SharedRow> = self
+            .sharing
+            .shared(spaces)
+            .into_iter()
+            .map(|object| {
+                let owner = naming.owner(&object.claim);
+                let class = object.class.max(owner.class);
+                SharedRow {
+                    id: owner.id(),
+                    kind: owner.kind.to_owned(),
+                    name: owner.name.clone(),
+                    as_of: wall::rfc3339(self.header.clock, object.as_of.begin),
+                    stack: match object.claim.stack {
+                        StackRef::Known(id) => self.tables.view(id),
+                        StackRef::Lost | StackRef::None => Vec::new(),
+                    },
+                    reserved: Quantity {
+                        bytes: Some(object.reserved),
+                        evidence: class,
+                        lo: None,
+                        hi: None,
+                    },
+                    resident: Quantity {
+                        bytes: Some(object.resident),
+                        evidence: class,
+                        lo: None,
+                        hi: None,
+                    },
+                    sharers: object.sharers,
+                    sharers_complete: self.header.scope.all && object.all_scanned,
+                }
+            })
+            .collect();
+        rows.sort_by(|a, b| (b.resident.bytes, &a.id, &a.name).cmp(&(a.resident.bytes, &b.id, &b.name)));
+        rows
+    }
+}
+
+/// Change of one owner's resident bytes a minute since the oldest snapshot of the window.
+fn growth(history: &VecDeque<Snapshot>, id: &str, now: u64, at: MonoTime) -> Option<i64> {
+    let (then, owners) = history.front()?;
+    let elapsed = at.since(*then).as_secs_f64();
+    if elapsed < 1.0 {
+        return None;
+    }
+    let before = owners.get(id).copied().unwrap_or(0);
+    let change = i128::from(now) - i128::from(before);
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        reason = "a rate of bytes, rounded; float to int saturates"
+    )]
+    let rate = (change as f64 * 60.0 / elapsed).round() as i64;
+    Some(rate)
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Anon => "anon",
+        Kind::File => "file",
+        Kind::Shmem => "shmem",
+        Kind::Hugetlb => "hugetlb",
+        Kind::Swap => "swap",
+    }
+}
+
+fn stability(stability: Stability) -> &'static str {
+    match stability {
+        Stability::Content => "content",
+        Stability::Build => "build",
+    }
+}
+
+fn book(book: &memprov_ledger::book::Book, at_rest: bool) -> Book {
+    Book {
+        control: Control { lo: book.lo, hi: book.hi },
+        owned: book.owned,
+        joint: book.joint,
+        unattributed: book.unattributed,
+        skew: book.skew,
+        drift: book.drift,
+        at_rest,
+    }
+}

@@ -1,0 +1,79 @@
+//! Bounds of values, which no type says.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Config, units};
+
+impl Config {
+    /// What no single type can say: the first bound that this tree violates, and its key.
+    pub(super) fn violation(&self) -> Option<(&'static str, String)> {
+        let seconds = |s| Duration::from_secs(s);
+        let within = |key, value: Duration, lo, hi: Duration| {
+            (value < lo || value > hi)
+                .then(|| (key, format!("allowed: {} to {}", units::show(lo), units::show(hi))))
+        };
+        let probability = |key, value: f64| {
+            (!(0.0..=1.0).contains(&value)).then(|| (key, "allowed: 0 to 1".to_owned()))
+        };
+        let ring = |key, bytes: u32| {
+            (!bytes.is_power_of_two() || !(64 << 10..=1 << 30).contains(&bytes))
+                .then(|| (key, "allowed: a power of two from 64KiB to 1GiB".to_owned()))
+        };
+        let directory = |key, path: &PathBuf| {
+            (!path.is_absolute()).then(|| (key, "allowed: an absolute path".to_owned()))
+        };
+        directory("root", &self.root)
+            .or_else(|| {
+                self.state_dir
+                    .as_os_str()
+                    .is_empty()
+                    .then(|| ("state_dir", "allowed: a directory".to_owned()))
+            })
+            .or_else(|| {
+                within("export.interval", self.export.interval, seconds(1), seconds(86_400))
+            })
+            .or_else(|| endpoint(&self.export.endpoint).map(|why| ("export.endpoint", why)))
+            .or_else(|| {
+                (self.export.max_owners == 0)
+                    .then(|| ("export.max_owners", "allowed: 1 or more".to_owned()))
+            })
+            .or_else(|| {
+                let budget = self.scan.budget;
+                (!(0.0001..=1.0).contains(&budget)).then(|| {
+                    ("scan.budget", "allowed: 0.0001 to 1, a fraction of one CPU".to_owned())
+                })
+            })
+            .or_else(|| within("scan.max_age", self.scan.max_age, seconds(1), seconds(7 * 86_400)))
+            .or_else(|| {
+                let spread = self.scan.initial_spread;
+                within("scan.initial_spread", spread, Duration::ZERO, seconds(3600))
+            })
+            .or_else(|| ring("rings.lifecycle", self.rings.lifecycle))
+            .or_else(|| ring("rings.stacks", self.rings.stacks))
+            .or_else(|| {
+                let p = self.first_touch.probability;
+                (p.is_nan() || p <= 0.0 || p > 1.0).then(|| {
+                    let allowed = "allowed: above 0, up to 1; first_touch.enabled turns it off";
+                    ("first_touch.probability", allowed.to_owned())
+                })
+            })
+            .or_else(|| probability("inject.lifecycle", self.inject.lifecycle))
+            .or_else(|| probability("inject.stacks", self.inject.stacks))
+            .or_else(|| probability("inject.faults", self.inject.faults))
+            .or_else(|| probability("inject.queue", self.inject.queue))
+    }
+}
+
+/// Why this is no OTLP/gRPC address; `None` when it is one, or empty.
+fn endpoint(text: &str) -> Option<String> {
+    let allowed = "allowed: http://host:port, or empty to send nothing";
+    if text.is_empty() {
+        return None;
+    }
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let authority = rest.and_then(|r| r.split('/').next()).unwrap_or_default();
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let broken = text.chars().any(|c| c.is_whitespace() || c.is_control());
+    (host.is_empty() || broken).then(|| allowed.to_owned())
+}

@@ -1,0 +1,205 @@
+//! What the commands run: the daemon, the recorder, the replay, the snapshot.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use memprov_ledger::evidence::Evidence;
+use memprov_ledger::identity::Tgid;
+use memprov_ledger::touch::Sample;
+use memprov_proc::{Proc, ScanOptions, Scanner, clock};
+
+use crate::commands::{Engine, Exit, Failure, Sink, Watch};
+use crate::config::Config;
+use crate::daemon::{self, Setup, clock_of_run};
+use crate::encode::{Window, json, request};
+use crate::fuse::Fuser;
+use crate::report::Report;
+use crate::screen::Screen;
+use crate::support::{HookProbe, HookState, PagesProbe};
+use crate::trace::{Header, Line, Reader, Scope};
+use crate::{host, symbols};
+
+/// The engine of this host.
+#[derive(Debug, Default)]
+pub struct Local;
+
+impl Engine for Local {
+    fn run(&self, config: &Config, watch: &Watch, screen: Option<&Screen>) -> Result<(), Failure> {
+        self.daemon(config, watch, screen, None)
+    }
+
+    fn record(&self, config: &Config, watch: &Watch, trace: &Path) -> Result<(), Failure> {
+        self.daemon(config, watch, None, Some(trace))
+    }
+
+    fn replay(
+        &self,
+        trace: &Path,
+        interval: Option<Duration>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failure> {
+        let failed = |error: &dyn std::error::Error| Failure::of(Exit::Failed, error);
+        let mut reader = Reader::open(trace).map_err(|e| failed(&e))?;
+        let panes = interval.unwrap_or(Duration::from_secs(60));
+        let mut fuser = Fuser::new(reader.header().clone(), "replay", panes);
+        let mut broken = 0u64;
+        let mut first = None;
+        while let Some(line) = reader.next() {
+            match line {
+                Ok(line) => {
+                    let ended = fuser.pane_ends_with(&line);
+                    if ended && interval.is_some() {
+                        sink(&fuser.report(None, fuser.now()))?;
+                    }
+                    drop(fuser.apply(line));
+                }
+                Err(error) => {
+                    broken += 1;
+                    tracing::warn!("{}", crate::sources::scans::chain(&error));
+                    first.get_or_insert(error);
+                }
+            }
+        }
+        if reader.unknown() > 0 {
+            tracing::warn!(lines = reader.unknown(), "lines of an unknown kind were left out");
+        }
+        sink(&fuser.report(None, fuser.now()))?;
+        match first {
+            None => Ok(()),
+            Some(error) => {
+                let mut failure = failed(&error);
+                failure.lines.push(format!("{broken} broken lines in all; the report rests on the others"));
+                Err(failure)
+            }
+        }
+    }
+
+    fn snapshot(&self, config: &Config, pid: Option<u32>) -> Result<Report, Failure> {
+        let proc = Proc::at(&config.root);
+        let mut scanner = Scanner::new(proc.clone(), ScanOptions::default());
+        let header = Header {
+            schema: crate::trace::SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            clock: clock_of_run(),
+            watching_since: clock::now(),
+            host: host::describe(&config.root),
+            scope: Scope { all: pid.is_none(), pids: pid.into_iter().collect() },
+            sample: Sample::default(),
+            identity: host::identity(&config.root),
+            support: Vec::new(),
+            redacted: false,
+        };
+        let mut fuser = Fuser::new(header, "snapshot", config.export.interval);
+        let pids = match pid {
+            Some(pid) => proc.family(Tgid(pid)),
+            None => proc.pids().map_err(|e| Failure::of(Exit::NoDaemon, &e))?,
+        };
+        // Relatives are known by their layout once all are read: then sharing after fork can be asked for.
+        let family = pids.len() > 1;
+        let mut first_error = None;
+        for tgid in pids {
+            match scanner.scan(tgid, family) {
+                Ok(seen) => drop(fuser.apply(Line::Evidence(Evidence::Residency(Box::new(seen))))),
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        let report = fuser.report(pid.map(Tgid), clock::now());
+        match first_error {
+            Some(error) if report.processes.is_empty() => Err(Failure::of(Exit::NoDaemon, &error)),
+            _ => Ok(report),
+        }
+    }
+
+    fn lines(&self, report: &mut Report) -> Result<(), Failure> {
+        for process in &mut report.processes {
+            let modules = mapped_files(process.pid);
+            let stacks = process.owners.iter_mut().map(|row| &mut row.stack);
+            for frame in stacks.flatten() {
+                let Some(path) = frame.module.as_ref().and_then(|name| modules.get(name)) else { continue };
+                frame.line = symbols::lines(Path::new(path), &[frame.offset])
+                    .ok()
+                    .and_then(|found| found.into_iter().next().flatten())
+                    .map(|line| match line.line {
+                        Some(number) => format!("{}:{number}", line.file),
+                        None => line.file,
+                    });
+            }
+        }
+        Ok(())
+    }
+
+    fn otlp_json(&self, report: &Report) -> Result<String, Failure> {
+        let nanos = |text: &str| {
+            let parsed: Option<jiff::Timestamp> = text.parse().ok();
+            parsed.and_then(|t| u64::try_from(t.as_nanosecond()).ok()).unwrap_or(0)
+        };
+        let window =
+            Window { start: nanos(&report.watching_since), end: nanos(&report.generated_at) };
+        let identity = host::identity(Path::new("/"));
+        Ok(json(&request(report, &identity, window, usize::MAX)))
+    }
+
+    fn probe(&self, config: &Config) -> (Vec<HookProbe>, PagesProbe) {
+        let hooks = memprov_bpf::probe().iter().map(hook).collect();
+        let scanner = Scanner::new(Proc::at(&config.root), ScanOptions::default());
+        let pages = PagesProbe {
+            pagemap: std::fs::File::open(config.root.join("proc/self/pagemap")).is_ok(),
+            scan: scanner.can_scan(),
+            exact_rss: Some(scanner.accuracy() == memprov_proc::RssAccuracy::Exact),
+        };
+        (hooks, pages)
+    }
+}
+
+impl Local {
+    fn daemon(
+        &self,
+        config: &Config,
+        watch: &Watch,
+        screen: Option<&Screen>,
+        record: Option<&Path>,
+    ) -> Result<(), Failure> {
+        let setup = Setup {
+            config: config.clone(),
+            pids: watch.pids.iter().copied().map(Tgid).collect(),
+            record: record.map(Path::to_path_buf),
+            limit: watch.limit,
+            screen,
+        };
+        daemon::run(setup).map_err(|error| Failure::of(Exit::Failed, &error))
+    }
+}
+
+fn hook(status: &memprov_bpf::HookStatus) -> HookProbe {
+    HookProbe {
+        id: status.capability.id().to_owned(),
+        state: match status.state {
+            memprov_bpf::HookState::Attached => HookState::Attached,
+            memprov_bpf::HookState::Refused => HookState::Refused,
+            memprov_bpf::HookState::Unsupported => HookState::Unsupported,
+        },
+        mechanism: match status.mechanism {
+            memprov_bpf::Mechanism::Fentry => "fentry",
+            memprov_bpf::Mechanism::TpBtf => "tp_btf",
+            memprov_bpf::Mechanism::Tp => "tp",
+        }
+        .to_owned(),
+        reason: status.reason.clone(),
+    }
+}
+
+/// Files that a process maps executable, by file name: where a client can read them.
+fn mapped_files(pid: u32) -> BTreeMap<String, String> {
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mut files = BTreeMap::new();
+    for line in memprov_proc::maps::lines(&maps).flatten() {
+        let path = String::from_utf8_lossy(&line.name()).into_owned();
+        if let (true, Some(name)) = (path.starts_with('/'), path.rsplit('/').next()) {
+            files.insert(name.to_owned(), format!("/proc/{pid}/root{path}"));
+        }
+    }
+    files
+}

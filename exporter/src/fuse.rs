@@ -1,0 +1,187 @@
+//! The fuser: owns the ledger, takes in lines (live or replayed), and says what is claimed.
+//!
+//! No clock, no randomness: the same lines give the same report.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use memprov_ledger::evidence::Evidence;
+use memprov_ledger::identity::{SpaceId, Tgid};
+use memprov_ledger::ledger::Ledger;
+use memprov_ledger::space::Space;
+use memprov_ledger::time::MonoTime;
+
+use crate::compose::Composer;
+use crate::report::Report;
+use crate::tables::{Function, Tables};
+use crate::trace::{Header, Line};
+
+/// Over how long growth is told.
+const WINDOW: Duration = Duration::from_secs(300);
+
+/// Resident bytes by owner id at one time.
+pub type Snapshot = (MonoTime, BTreeMap<String, u64>);
+
+/// The fuser.
+#[derive(Debug)]
+pub struct Fuser {
+    header: Header,
+    source: &'static str,
+    interval: Duration,
+    ledger: Ledger,
+    tables: Tables,
+    history: BTreeMap<SpaceId, VecDeque<Snapshot>>,
+    /// End of the pane that is open.
+    pane: MonoTime,
+    now: MonoTime,
+}
+
+impl Fuser {
+    /// A fuser of evidence that `header` describes. `source` is the report's: `daemon`, `replay`, `snapshot`.
+    #[must_use]
+    pub fn new(header: Header, source: &'static str, interval: Duration) -> Self {
+        let ledger = Ledger::new(header.watching_since, header.sample);
+        let since = header.watching_since;
+        Self {
+            source,
+            interval,
+            ledger,
+            tables: Tables::default(),
+            history: BTreeMap::new(),
+            pane: since.after(interval),
+            now: since,
+            header,
+        }
+    }
+
+    /// Takes in a line. Returns functions whose names are wanted.
+    pub fn apply(&mut self, line: Line) -> Vec<Function> {
+        match line {
+            Line::Stack { id, stack } => return self.tables.stack(id, stack),
+            Line::Module { id, module } => self.tables.module(id, module),
+            Line::Name { module, function, name } => self.tables.name((module, function), name),
+            Line::Evidence(evidence) => {
+                self.advance(end(&evidence));
+                self.ledger.apply(&evidence);
+            }
+            Line::End { when } => {
+                self.advance(when);
+            }
+        }
+        Vec::new()
+    }
+
+    /// Time has come to `now`: closes the panes that ended. Returns whether one did.
+    pub fn advance(&mut self, now: MonoTime) -> bool {
+        self.now = self.now.max(now);
+        if self.now < self.pane {
+            return false;
+        }
+        while self.pane <= self.now {
+            self.pane = self.pane.after(self.interval.max(Duration::from_millis(1)));
+        }
+        self.close_pane();
+        true
+    }
+
+    /// Whether `line` lies behind the end of the pane that is open.
+    #[must_use]
+    pub fn pane_ends_with(&self, line: &Line) -> bool {
+        match line {
+            Line::Evidence(evidence) => end(evidence) >= self.pane,
+            Line::End { when } => *when >= self.pane,
+            Line::Module { .. } | Line::Stack { .. } | Line::Name { .. } => false,
+        }
+    }
+
+    /// Remembers what each owner has, for growth.
+    fn close_pane(&mut self) {
+        let sharing = self.ledger.sharing();
+        let composer = Composer { header: &self.header, ledger: &self.ledger, tables: &self.tables, sharing: &sharing };
+        for space in self.ledger.spaces() {
+            let Some(scan) = &space.scan else { continue };
+            let history = self.history.entry(space.id).or_default();
+            if history.back().is_some_and(|(when, _)| *when >= scan.when.begin) {
+                continue;
+            }
+            history.push_back((scan.when.begin, composer.resident(space)));
+            while history.len() > 2 && history[1].0.after(WINDOW) <= scan.when.begin {
+                history.pop_front();
+            }
+        }
+        let live: Vec<SpaceId> = self.ledger.spaces().map(|s| s.id).collect();
+        self.history.retain(|id, _| live.binary_search(id).is_ok());
+    }
+
+    /// The ledger.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The newest instant that evidence spoke of.
+    #[must_use]
+    pub fn now(&self) -> MonoTime {
+        self.now
+    }
+
+    /// Names that were asked for and are not there yet.
+    #[must_use]
+    pub fn names_waiting(&self) -> usize {
+        self.tables.waiting()
+    }
+
+    /// Forgets what ended before `t`.
+    pub fn forget_before(&mut self, t: MonoTime) {
+        self.ledger.forget_before(t);
+    }
+
+    /// Spaces that a report about `pid` speaks of: its own and those of its observed descendants, oldest first; all
+    /// without a pid.
+    #[must_use]
+    pub fn subjects(&self, pid: Option<Tgid>) -> Vec<&Space> {
+        let Some(pid) = pid else { return self.ledger.spaces().collect() };
+        let Some(first) = self.ledger.space(pid) else { return Vec::new() };
+        let mut chosen = vec![first.id];
+        // A child is younger than its parent, but parents of spaces that were there before the watch are told by
+        // scans: repeat until nothing is added.
+        loop {
+            let mut grown = false;
+            for space in self.ledger.spaces().filter(|s| !chosen.contains(&s.id)).collect::<Vec<_>>() {
+                let parent = space
+                    .scan
+                    .as_ref()
+                    .and_then(|scan| self.ledger.space(scan.parent))
+                    .map(|p| p.id)
+                    .or(space.parent);
+                if parent.is_some_and(|p| chosen.contains(&p)) {
+                    chosen.push(space.id);
+                    grown = true;
+                }
+            }
+            if !grown {
+                break;
+            }
+        }
+        self.ledger.spaces().filter(|s| chosen.contains(&s.id)).collect()
+    }
+
+    /// The report about `pid` and its observed descendants, or about all. `at` is when it is made.
+    #[must_use]
+    pub fn report(&self, pid: Option<Tgid>, at: MonoTime) -> Report {
+        let sharing = self.ledger.sharing();
+        let composer = Composer { header: &self.header, ledger: &self.ledger, tables: &self.tables, sharing: &sharing };
+        composer.report(&self.subjects(pid), &self.history, self.source, at)
+    }
+}
+
+/// The instant at which evidence ends.
+fn end(evidence: &Evidence) -> MonoTime {
+    match evidence {
+        Evidence::Lifecycle(e) => e.when.end,
+        Evidence::Fault(e) => e.when.end,
+        Evidence::Residency(e) => e.when.end,
+        Evidence::Total(e) => e.when.end,
+        Evidence::Gap(e) => e.when.end,
+    }
+}

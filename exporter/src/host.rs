@@ -1,0 +1,50 @@
+//! Facts about the host that hold for the whole run.
+
+use std::fs;
+use std::path::Path;
+
+use memprov_perfmem::{judge, probe};
+use memprov_proc::Proc;
+
+use crate::encode::Identity;
+use crate::report::Host;
+
+/// Kernel, nodes and PMU.
+#[must_use]
+pub fn describe(root: &Path) -> Host {
+    let line = |path: &str| fs::read_to_string(root.join(path)).map(|s| s.trim().to_owned()).ok();
+    let kernel = line("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
+    let nodes = Proc::at(root).nodes().map_or(0, |nodes| nodes.len());
+    let verdict = judge(&probe(root));
+    let no_pmu = match verdict {
+        memprov_perfmem::Verdict::Available(_) | memprov_perfmem::Verdict::Untried(_) => None,
+        other => Some(other.to_string()),
+    };
+    Host { kernel, nodes: u32::try_from(nodes).unwrap_or(u32::MAX), no_pmu }
+}
+
+/// Who the host is, for the resources of what is exported.
+#[must_use]
+pub fn identity(root: &Path) -> Identity {
+    let line = |path: &str| fs::read_to_string(root.join(path)).map(|s| s.trim().to_owned()).ok();
+    let boot = fs::read_to_string(root.join("proc/stat")).ok().and_then(|stat| {
+        let line = stat.lines().find_map(|l| l.strip_prefix("btime "))?;
+        line.trim().parse::<u64>().ok()?.checked_mul(1_000_000_000)
+    });
+    Identity {
+        host_id: line("etc/machine-id").unwrap_or_default(),
+        host_name: line("proc/sys/kernel/hostname").unwrap_or_default(),
+        boot,
+    }
+}
+
+/// A seed that no workload can know.
+#[must_use]
+pub fn random_seed() -> u32 {
+    let mut bytes = [0u8; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(4) => u32::from_ne_bytes(bytes),
+        // Before the kernel's pool is ready: the clock is as good as anything.
+        _ => u32::try_from(memprov_proc::clock::now().0 & 0xffff_ffff).unwrap_or(1),
+    }
+}

@@ -1,0 +1,69 @@
+//! The sources: one blocking thread each, all writing to the fuser's inbox.
+//!
+//! ```text
+//!  hooks thread: rings -> unwind ─────┐
+//!  scan thread: jobs -> /proc ────────┤ bounded inbox ─▶ fuser thread
+//!  names thread: functions -> names ──┘
+//! ```
+//! A full inbox makes the hooks thread wait: the rings then fill, and the kernel side counts the loss by process,
+//! which is narrower than any loss here would be.
+
+pub mod hooks;
+pub mod names;
+pub mod scans;
+
+use memprov_ledger::evidence::{Residency, Total};
+use memprov_ledger::identity::{StartTicks, Tgid};
+use memprov_ledger::time::MonoTime;
+
+use crate::asks::Ask;
+use crate::trace::Line;
+
+/// What reaches the fuser.
+#[derive(Debug)]
+pub enum Input {
+    /// From the hooks: tables before evidence. Nothing later ends before `upto`.
+    Hooks {
+        /// Tables and evidence.
+        lines: Vec<Line>,
+        /// The watermark.
+        upto: MonoTime,
+    },
+    /// The hooks ended, with the reason.
+    HooksEnded(String),
+    /// A job of the scan thread is done. Nothing later begins before `upto`.
+    Scanned {
+        /// Whose.
+        tgid: Tgid,
+        /// What came of it.
+        outcome: Outcome,
+        /// The watermark.
+        upto: MonoTime,
+    },
+    /// Processes that live now.
+    Listed {
+        /// Oldest first.
+        live: Vec<(Tgid, StartTicks)>,
+        /// When they were listed.
+        at: MonoTime,
+    },
+    /// Names.
+    Names(Vec<Line>),
+    /// Somebody wants a report.
+    Ask(Ask),
+}
+
+/// What came of a scan.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was scanned.
+    Seen(Box<Residency>),
+    /// Nothing moved since the last scan: only the totals were read.
+    Still(Total),
+    /// The budget does not allow it now: only the totals were read.
+    Later(Total),
+    /// The process is gone.
+    Vanished,
+    /// It cannot be read.
+    Failed(String),
+}

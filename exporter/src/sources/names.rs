@@ -1,0 +1,57 @@
+//! The names thread: looks up what functions are called, off the path of events.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::thread::JoinHandle;
+
+use memprov_ledger::identity::ModuleId;
+
+use super::Input;
+use super::scans::chain;
+use crate::symbols::{ModuleSource, Namer};
+use crate::tables::Function;
+use crate::trace::Line;
+
+/// Starts the thread. `sources` tells where modules can be read; it is told before a function of it is wanted.
+///
+/// # Errors
+/// When the thread cannot be made.
+pub fn start(
+    root: PathBuf,
+    wanted: Receiver<Vec<Function>>,
+    sources: Receiver<(ModuleId, ModuleSource)>,
+    inbox: SyncSender<Input>,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("names".to_owned()).spawn(move || {
+        let namer = Namer::new(root);
+        let mut known: HashMap<ModuleId, ModuleSource> = HashMap::new();
+        while let Ok(mut functions) = wanted.recv() {
+            while let Ok(more) = wanted.try_recv() {
+                functions.extend(more);
+            }
+            known.extend(sources.try_iter());
+            let mut by_module: BTreeMap<ModuleId, Vec<u64>> = BTreeMap::new();
+            for (module, function) in functions {
+                by_module.entry(module).or_default().push(function);
+            }
+            for (module, functions) in by_module {
+                let names = match known.get(&module) {
+                    Some(source) => namer.names(source, &functions).unwrap_or_else(|error| {
+                        tracing::debug!(error = chain(&error), "a module cannot be read for names");
+                        vec![None; functions.len()]
+                    }),
+                    None => vec![None; functions.len()],
+                };
+                let lines = functions
+                    .into_iter()
+                    .zip(names)
+                    .map(|(function, name)| Line::Name { module, function, name })
+                    .collect();
+                if inbox.send(Input::Names(lines)).is_err() {
+                    return;
+                }
+            }
+        }
+    })
+}

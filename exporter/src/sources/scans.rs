@@ -1,0 +1,163 @@
+//! The scan thread: reads `/proc` for one process after the other, urgent jobs first, within its budget.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use memprov_ledger::evidence::Counters;
+use memprov_ledger::identity::{StartTicks, Tgid};
+use memprov_proc::budget::{Budget, Decision};
+use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, clock};
+
+use super::{Input, Outcome};
+
+/// What the scan thread is asked to do.
+#[derive(Debug)]
+pub enum Job {
+    /// Scan a process.
+    Scan {
+        /// Which.
+        tgid: Tgid,
+        /// Read which pages are mapped exclusively.
+        exclusive: bool,
+        /// Its totals at the last scan, if nothing else moved since: equal totals need no scan.
+        still: Option<Counters>,
+        /// Somebody waits for it: before all others, whatever the budget says (it is owed afterwards).
+        urgent: bool,
+    },
+    /// List live processes: the descendants of these, or all.
+    List {
+        /// Whose descendants; all when empty.
+        roots: Vec<Tgid>,
+        /// The one that is not listed: ourselves.
+        except: Tgid,
+    },
+}
+
+/// Scan time that may be saved up: the first scan of a host of a few hundred small processes.
+const BURST: Duration = Duration::from_millis(500);
+
+/// Starts the thread.
+///
+/// # Errors
+/// When the thread cannot be made.
+pub fn start(
+    root: PathBuf,
+    budget: f64,
+    jobs: Receiver<Job>,
+    inbox: SyncSender<Input>,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("scans".to_owned()).spawn(move || {
+        let proc = Proc::at(&root);
+        let scanner = Scanner::new(proc.clone(), ScanOptions::default());
+        Thread { proc, scanner, budget: Budget::new(budget, BURST, clock::now()), queue: VecDeque::new(), inbox }
+            .run(&jobs);
+    })
+}
+
+struct Thread {
+    proc: Proc,
+    scanner: Scanner,
+    budget: Budget,
+    queue: VecDeque<Job>,
+    inbox: SyncSender<Input>,
+}
+
+impl Thread {
+    fn run(mut self, jobs: &Receiver<Job>) {
+        loop {
+            if self.queue.is_empty() {
+                match jobs.recv_timeout(Duration::from_secs(1)) {
+                    Ok(job) => self.take(job),
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+            while let Ok(job) = jobs.try_recv() {
+                self.take(job);
+            }
+            let Some(job) = self.queue.pop_front() else { continue };
+            let Some(input) = self.work(job) else { continue };
+            if self.inbox.send(input).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn take(&mut self, job: Job) {
+        match job {
+            Job::Scan { urgent: true, .. } => self.queue.push_front(job),
+            Job::Scan { .. } | Job::List { .. } => self.queue.push_back(job),
+        }
+    }
+
+    fn work(&mut self, job: Job) -> Option<Input> {
+        match job {
+            Job::Scan { tgid, exclusive, still, urgent } => {
+                let outcome = self.scan(tgid, exclusive, still, urgent);
+                Some(Input::Scanned { tgid, outcome, upto: clock::now() })
+            }
+            Job::List { roots, except } => {
+                let at = clock::now();
+                let mut pids = match roots.as_slice() {
+                    [] => self.proc.pids().ok()?,
+                    roots => roots.iter().flat_map(|root| self.proc.family(*root)).collect(),
+                };
+                pids.retain(|pid| *pid != except);
+                let mut live: Vec<_> = pids
+                    .into_iter()
+                    .filter_map(|pid| self.proc.stat(pid).ok().map(|stat| (pid, stat)))
+                    .filter(|(_, stat)| !stat.kernel_thread() && !stat.exited())
+                    .map(|(pid, stat)| (pid, StartTicks(stat.start_ticks)))
+                    .collect();
+                live.sort_by_key(|(pid, start)| (*start, *pid));
+                live.dedup();
+                Some(Input::Listed { live, at })
+            }
+        }
+    }
+
+    fn scan(&mut self, tgid: Tgid, exclusive: bool, still: Option<Counters>, urgent: bool) -> Outcome {
+        let started = clock::thread_cpu();
+        if !urgent {
+            match self.scanner.totals(tgid) {
+                Ok(total) if still == Some(total.counters) => return Outcome::Still(total),
+                Ok(total) => {
+                    let cost = self.scanner.predicted(tgid);
+                    if let Decision::Later { .. } = self.budget.decide(clock::now(), cost) {
+                        return Outcome::Later(total);
+                    }
+                }
+                Err(error) => return failed(error),
+            }
+        }
+        let outcome = match self.scanner.scan(tgid, exclusive) {
+            Ok(seen) => Outcome::Seen(Box::new(seen)),
+            Err(error) => failed(error),
+        };
+        self.budget.spent(clock::now(), clock::thread_cpu().saturating_sub(started));
+        outcome
+    }
+}
+
+fn failed(error: ScanError) -> Outcome {
+    match error {
+        ScanError::Vanished { .. } => Outcome::Vanished,
+        other => Outcome::Failed(chain(&other)),
+    }
+}
+
+/// An error with its sources, once each.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,437 @@
+//! The rules, one function a capability or a family of them.
+
+use memprov_damon::Presence;
+use memprov_perfmem::Verdict;
+
+use super::{Capability, Cgroup, Class, HookState, Probes, State};
+
+/// Numbers of kernel capabilities (`include/uapi/linux/capability.h`).
+const DAC_OVERRIDE: u8 = 1;
+const DAC_READ_SEARCH: u8 = 2;
+const SYS_PTRACE: u8 = 19;
+const SYS_ADMIN: u8 = 21;
+const PERFMON: u8 = 38;
+const BPF: u8 = 39;
+const CHECKPOINT_RESTORE: u8 = 40;
+
+/// All capabilities, in the order in which they are shown.
+pub(super) fn capabilities(probes: &Probes) -> Vec<Capability> {
+    let mut out = vec![
+        hook(
+            probes,
+            "mapping.lifecycle",
+            "mapping",
+            Class::Exact,
+            "who mapped memory: new mappings are found by the next scan and have no owner by call site",
+        ),
+        hook(
+            probes,
+            "mapping.stacks",
+            "mapping",
+            Class::Exact,
+            "the call stacks of mappings: memory is told by file and kind only",
+        ),
+        hook(
+            probes,
+            "mapping.compat",
+            "compat",
+            Class::Exact,
+            "mappings that 32-bit programs make: they are found by the next scan",
+        ),
+        hook(
+            probes,
+            "process.fork_exec_exit",
+            "process",
+            Class::Exact,
+            "new processes: they are found by the next scan, and short-lived ones are missed",
+        ),
+        scan(probes),
+        exclusive(probes),
+        exact_rss(probes),
+        hook(
+            probes,
+            "first_touch",
+            "first_touch",
+            Class::Sampled,
+            "who uses the pages that an allocator mapped: arenas are not divided by function",
+        ),
+        available("faults.totals", Some("/proc/PID/stat"), Class::Exact),
+        names(probes),
+        pmu(&probes.pmu),
+        damon(&probes.damon),
+        frames(probes),
+        nodes(probes.nodes),
+        pids(probes.initial_pids),
+        btf(probes),
+        cgroup(probes.cgroup),
+    ];
+    out.extend(held(probes));
+    out
+}
+
+fn available(id: &str, mechanism: Option<&str>, class: Class) -> Capability {
+    Capability {
+        id: id.to_owned(),
+        state: State::Available,
+        mechanism: mechanism.map(str::to_owned),
+        class,
+        reason: None,
+        loses: None,
+        fix: None,
+    }
+}
+
+/// Less than available: why, what it costs, what helps.
+fn short(id: &str, state: State, class: Class, [reason, loses, fix]: [&str; 3]) -> Capability {
+    Capability {
+        state,
+        reason: Some(reason.to_owned()),
+        loses: Some(loses.to_owned()),
+        fix: Some(fix.to_owned()),
+        ..available(id, None, class)
+    }
+}
+
+fn unavailable(id: &str, texts: [&str; 3]) -> Capability {
+    short(id, State::Unavailable, Class::None, texts)
+}
+
+/// Whether a kernel capability is effective. CAP_SYS_ADMIN stands for the two that were split off from it.
+fn holds(probes: &Probes, number: u8) -> bool {
+    let bit = |number: u8| probes.held.is_some_and(|held| held >> number & 1 == 1);
+    match number {
+        BPF | PERFMON | CHECKPOINT_RESTORE => bit(number) || bit(SYS_ADMIN),
+        DAC_READ_SEARCH => bit(number) || bit(DAC_OVERRIDE),
+        _ => bit(number),
+    }
+}
+
+const RIGHTS: &str = "run as root, or grant CAP_BPF and CAP_PERFMON \
+                      (AmbientCapabilities= of the unit, or setcap cap_bpf,cap_perfmon+ep)";
+
+fn hook(probes: &Probes, id: &str, kind: &str, class: Class, loses: &str) -> Capability {
+    let tried: Vec<_> = probes.hooks.iter().filter(|hook| hook.id == kind).collect();
+    let why: Vec<String> = tried
+        .iter()
+        .filter(|hook| hook.state != HookState::Attached && !hook.reason.is_empty())
+        .map(|hook| format!("{}: {}", hook.mechanism, hook.reason))
+        .collect();
+    let why = (!why.is_empty()).then(|| why.join("; "));
+    let attached: Vec<&str> = tried
+        .iter()
+        .filter(|hook| hook.state == HookState::Attached)
+        .map(|hook| hook.mechanism.as_str())
+        .collect();
+    if !attached.is_empty() {
+        return Capability { reason: why, ..available(id, Some(&attached.join(", ")), class) };
+    }
+    let refused = tried.iter().any(|hook| hook.state == HookState::Refused);
+    let fix = if tried.is_empty() {
+        "try it on the host itself: `memprov check` without another --root"
+    } else if !holds(probes, BPF) || !holds(probes, PERFMON) {
+        RIGHTS
+    } else if !probes.btf {
+        "a kernel built with CONFIG_DEBUG_INFO_BTF=y"
+    } else if refused {
+        "allow BPF tracing programs on this host: a security module, lockdown or the hypervisor forbids them"
+    } else {
+        "a newer kernel, or one built with the tracepoints that are named here"
+    };
+    let why = why.unwrap_or_else(|| "no mechanism was tried".to_owned());
+    unavailable(id, [&why, loses, fix])
+}
+
+fn scan(probes: &Probes) -> Capability {
+    let id = "residency.scan";
+    let pages = &probes.pages;
+    if !pages.pagemap {
+        return unavailable(
+            id,
+            [
+                "/proc/self/pagemap does not open",
+                "resident bytes of owners: only reserved bytes and the kernel's totals are known",
+                "mount /proc into the container, and a kernel with CONFIG_PROC_PAGE_MONITOR=y",
+            ],
+        );
+    }
+    if !holds(probes, SYS_PTRACE) && !holds(probes, PERFMON) || !holds(probes, DAC_READ_SEARCH) {
+        let own = "processes of other users: their pages cannot be read";
+        let fix = "run as root, or grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH";
+        return Capability {
+            mechanism: Some("pagemap of own processes".to_owned()),
+            ..short(
+                id,
+                State::Degraded,
+                Class::Exact,
+                ["/proc/PID/pagemap opens for its owner only", own, fix],
+            )
+        };
+    }
+    if pages.scan {
+        return available(id, Some("PAGEMAP_SCAN"), Class::Exact);
+    }
+    let zero = "exactness: pages that were only read and hold zeros count as resident";
+    Capability {
+        mechanism: Some("pagemap".to_owned()),
+        ..short(
+            id,
+            State::Degraded,
+            Class::Inferred,
+            ["this kernel has no PAGEMAP_SCAN", zero, "Linux 6.7 or newer"],
+        )
+    }
+}
+
+fn exclusive(probes: &Probes) -> Capability {
+    let id = "residency.exclusive";
+    if probes.pages.pagemap {
+        // Bit 56 needs no right beyond that to open the file.
+        return available(id, Some("pagemap bit 56"), Class::Exact);
+    }
+    unavailable(
+        id,
+        [
+            "/proc/self/pagemap does not open",
+            "which pages parent and child still share after fork",
+            "mount /proc into the container, and a kernel with CONFIG_PROC_PAGE_MONITOR=y",
+        ],
+    )
+}
+
+fn exact_rss(probes: &Probes) -> Capability {
+    let id = "residency.exact_rss";
+    let loses = "a control total to the byte: it has bounds, and books close within them";
+    match probes.pages.exact_rss {
+        Some(true) => available(id, Some("/proc/PID/status"), Class::Exact),
+        Some(false) => {
+            let why = "this kernel batches its Rss counters per thread or CPU";
+            short(
+                id,
+                State::Degraded,
+                Class::Inferred,
+                [why, loses, "a newer kernel (6.18 sums them exactly)"],
+            )
+        }
+        None => short(
+            id,
+            State::Degraded,
+            Class::Inferred,
+            [
+                "it was not measured",
+                loses,
+                "the daemon measures it at its start; a report says `exact` where it holds",
+            ],
+        ),
+    }
+}
+
+fn names(probes: &Probes) -> Capability {
+    let id = "names";
+    if holds(probes, CHECKPOINT_RESTORE) {
+        return available(id, Some("/proc/PID/map_files"), Class::Exact);
+    }
+    Capability {
+        mechanism: Some("/proc/PID/root".to_owned()),
+        ..short(
+            id,
+            State::Degraded,
+            Class::Exact,
+            [
+                "without CAP_CHECKPOINT_RESTORE, mapped files are opened by their path",
+                "function names in programs and libraries that were deleted or replaced (upgrades)",
+                "run as root, or grant CAP_CHECKPOINT_RESTORE",
+            ],
+        )
+    }
+}
+
+fn pmu(verdict: &Verdict) -> Capability {
+    let fix = match verdict {
+        Verdict::Available(_) | Verdict::Untried(_) => {
+            "none in this version; residency and first touch do not need it"
+        }
+        Verdict::Absent | Verdict::NotSupported(_) => {
+            "bare metal, or a virtual machine with a virtual PMU that samples (PEBS, IBS or SPE)"
+        }
+        Verdict::Paranoid { .. } => "run as root, or grant CAP_PERFMON",
+        Verdict::Locked(_) => {
+            "allow perf_event_open: boot without lockdown=confidentiality, or change the seccomp profile"
+        }
+        Verdict::Busy(_) => {
+            "end the other profiler, or free the counter that the NMI watchdog holds"
+        }
+        Verdict::Failed { .. } => "see the error; report it if the host has such a PMU",
+    };
+    let reason = match verdict {
+        Verdict::Available(event) => {
+            format!("{event} opens, and this version does not read it yet")
+        }
+        other => other.to_string(),
+    };
+    let loses = "access latency and which NUMA node served it; residency and first touch remain";
+    Capability {
+        mechanism: verdict.event().map(ToString::to_string),
+        ..unavailable("pmu.mem", [&reason, loses, fix])
+    }
+}
+
+fn damon(presence: &Presence) -> Capability {
+    let id = "damon";
+    let loses = "which memory is hot or cold";
+    let (reason, fix) = match presence {
+        Presence::Absent => (
+            "the kernel has no DAMON sysfs".to_owned(),
+            "a kernel built with CONFIG_DAMON_SYSFS=y and CONFIG_DAMON_VADDR=y",
+        ),
+        Presence::Unreadable(error) => (error.clone(), "run as root, or grant CAP_DAC_READ_SEARCH"),
+        Presence::Present { kdamonds, modules } => {
+            let running: Vec<String> = kdamonds
+                .iter()
+                .filter(|kdamond| kdamond.running != Some(false))
+                .map(|kdamond| {
+                    let pid = kdamond.pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+                    let what = kdamond.operations.as_deref().unwrap_or("?");
+                    format!("kdamond {} (pid {pid}, {what})", kdamond.index)
+                })
+                .chain(modules.iter().cloned())
+                .collect();
+            let who = if running.is_empty() {
+                "nobody uses it".to_owned()
+            } else {
+                format!("in use: {}", running.join(", "))
+            };
+            (
+                format!("{who}; this version does not read it yet"),
+                "none in this version; who uses it is left alone",
+            )
+        }
+    };
+    Capability {
+        mechanism: matches!(presence, Presence::Present { .. }).then(|| "sysfs".to_owned()),
+        ..unavailable(id, [&reason, loses, fix])
+    }
+}
+
+fn frames(probes: &Probes) -> Capability {
+    if probes.frames {
+        return available("frames.pfn", Some("pagemap"), Class::Exact);
+    }
+    unavailable(
+        "frames.pfn",
+        [
+            "pagemap shows no frame numbers",
+            "who shares a page with whom beyond two relatives: it is inferred",
+            "run as root, or grant CAP_SYS_ADMIN",
+        ],
+    )
+}
+
+fn nodes(nodes: Option<u32>) -> Capability {
+    let id = "numa.nodes";
+    match nodes {
+        Some(1) => Capability {
+            reason: Some("with one node nothing can be remote".to_owned()),
+            ..available(id, Some("1 node"), Class::Exact)
+        },
+        Some(count) => available(id, Some(&format!("{count} nodes")), Class::Exact),
+        None => unavailable(
+            id,
+            [
+                "/sys/devices/system/node/has_memory cannot be read",
+                "on which node memory lies",
+                "mount /sys into the container",
+            ],
+        ),
+    }
+}
+
+fn pids(initial: Option<bool>) -> Capability {
+    let id = "pid.namespace";
+    let loses =
+        "processes: the kernel's events name pids of the host, and /proc here shows others or none";
+    let fix = "run in the host's pid namespace (hostPID: true, --pid=host)";
+    match initial {
+        Some(true) => available(id, Some("initial"), Class::Exact),
+        Some(false) => unavailable(id, ["memprov runs in another pid namespace", loses, fix]),
+        None => {
+            let why = "the pid namespace cannot be told: /proc/self/ns/pid is unreadable";
+            short(id, State::Degraded, Class::None, [why, loses, fix])
+        }
+    }
+}
+
+fn btf(probes: &Probes) -> Capability {
+    if probes.btf {
+        return available("btf", Some("/sys/kernel/btf/vmlinux"), Class::None);
+    }
+    unavailable(
+        "btf",
+        [
+            "/sys/kernel/btf/vmlinux is not there",
+            "all kernel hooks",
+            "a kernel built with CONFIG_DEBUG_INFO_BTF=y, with /sys mounted",
+        ],
+    )
+}
+
+fn cgroup(cgroup: Cgroup) -> Capability {
+    let id = "cgroup.version";
+    match cgroup {
+        Cgroup::V2 => available(id, Some("2"), Class::Exact),
+        Cgroup::Hybrid => available(id, Some("2 beside 1"), Class::Exact),
+        Cgroup::V1 => available(id, Some("1"), Class::Exact),
+        Cgroup::Absent => unavailable(
+            id,
+            [
+                "no cgroup file system is mounted at /sys/fs/cgroup",
+                "which container a process belongs to, where its path does not tell",
+                "mount /sys/fs/cgroup into the container",
+            ],
+        ),
+    }
+}
+
+/// Capabilities of this process.
+fn held(probes: &Probes) -> Vec<Capability> {
+    let known = [
+        (BPF, "cap.bpf", "CAP_BPF", "all kernel hooks"),
+        (
+            PERFMON,
+            "cap.perfmon",
+            "CAP_PERFMON",
+            "all kernel hooks, and maps of other users' processes",
+        ),
+        (
+            SYS_PTRACE,
+            "cap.sys_ptrace",
+            "CAP_SYS_PTRACE",
+            "pages and files of other users' processes",
+        ),
+        (
+            DAC_READ_SEARCH,
+            "cap.dac_read_search",
+            "CAP_DAC_READ_SEARCH",
+            "pagemap of other users' processes",
+        ),
+        (SYS_ADMIN, "cap.sys_admin", "CAP_SYS_ADMIN", "page frame numbers"),
+        (
+            CHECKPOINT_RESTORE,
+            "cap.checkpoint_restore",
+            "CAP_CHECKPOINT_RESTORE",
+            "programs and libraries that were deleted or replaced",
+        ),
+    ];
+    known
+        .into_iter()
+        .map(|(number, id, name, loses)| {
+            if holds(probes, number) {
+                return available(id, Some("effective"), Class::None);
+            }
+            let why = match probes.held {
+                Some(_) => "not among the effective capabilities of this process",
+                None => "/proc/self/status cannot be read",
+            };
+            unavailable(id, [why, loses, &format!("run as root, or grant {name}")])
+        })
+        .collect()
+}

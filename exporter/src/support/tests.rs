@@ -1,0 +1,207 @@
+use memprov_damon::{Kdamond, Presence};
+use memprov_perfmem::{MemEvent, Verdict};
+
+use super::{Cgroup, Class, HookProbe, HookState, Matrix, PagesProbe, Probes, State};
+
+fn hook(id: &str, mechanism: &str, state: HookState, reason: &str) -> HookProbe {
+    HookProbe {
+        id: id.to_owned(),
+        state,
+        mechanism: mechanism.to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+/// A host on which everything works.
+fn full() -> Probes {
+    let kinds = ["mapping", "compat", "process", "first_touch"];
+    Probes {
+        kernel: "6.18.0".to_owned(),
+        hooks: kinds.map(|id| hook(id, "fentry", HookState::Attached, "")).to_vec(),
+        held: Some(u64::MAX),
+        btf: true,
+        pages: PagesProbe { pagemap: true, scan: true, exact_rss: Some(true) },
+        frames: true,
+        nodes: Some(2),
+        initial_pids: Some(true),
+        cgroup: Cgroup::V2,
+        pmu: Verdict::Absent,
+        damon: Presence::Absent,
+    }
+}
+
+/// A host on which nothing works.
+fn bare() -> Probes {
+    Probes {
+        hooks: Vec::new(),
+        held: None,
+        btf: false,
+        pages: PagesProbe::default(),
+        frames: false,
+        nodes: None,
+        initial_pids: Some(false),
+        cgroup: Cgroup::Absent,
+        ..full()
+    }
+}
+
+fn state(probes: &Probes, id: &str) -> State {
+    Matrix::of(probes).get(id).unwrap().state
+}
+
+#[test]
+fn every_capability_is_listed_once_on_every_host() {
+    let ids = |probes: &Probes| -> Vec<String> {
+        Matrix::of(probes).capabilities.into_iter().map(|capability| capability.id).collect()
+    };
+    let mut unique = ids(&full());
+    assert_eq!(unique, ids(&bare()));
+    assert_eq!(unique.len(), 23);
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), 23);
+}
+
+#[test]
+fn what_is_not_available_says_why_what_it_costs_and_what_helps() {
+    for probes in [full(), bare()] {
+        for capability in Matrix::of(&probes).capabilities {
+            let told = capability.reason.is_some() && capability.loses.is_some();
+            let told = told && capability.fix.as_deref().is_some_and(|fix| !fix.is_empty());
+            assert!(told || capability.state == State::Available, "{capability:?}");
+            assert!(
+                capability.class != Class::None
+                    || capability.loses.is_some()
+                    || capability.id == "btf"
+                    || capability.id.starts_with("cap."),
+                "{capability:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_capable_host_lacks_only_what_this_version_does_not_read() {
+    let lacking: Vec<String> = Matrix::of(&full())
+        .capabilities
+        .into_iter()
+        .filter(|capability| capability.state != State::Available)
+        .map(|capability| capability.id)
+        .collect();
+    assert_eq!(lacking, ["pmu.mem", "damon"]);
+}
+
+#[test]
+fn a_hook_is_served_by_what_attached_and_remembers_what_did_not() {
+    let mut probes = full();
+    probes.hooks = vec![
+        hook("mapping", "fentry", HookState::Refused, "EPERM at load"),
+        hook("mapping", "tp_btf", HookState::Attached, ""),
+        hook("mapping", "tp", HookState::Attached, ""),
+        hook("compat", "tp", HookState::Unsupported, "no such tracepoints"),
+    ];
+    let matrix = Matrix::of(&probes);
+    let mapping = matrix.get("mapping.lifecycle").unwrap();
+    assert_eq!(mapping.state, State::Available);
+    assert_eq!(mapping.mechanism.as_deref(), Some("tp_btf, tp"));
+    assert_eq!(mapping.reason.as_deref(), Some("fentry: EPERM at load"));
+    let compat = matrix.get("mapping.compat").unwrap();
+    assert_eq!(compat.state, State::Unavailable);
+    assert_eq!(compat.reason.as_deref(), Some("tp: no such tracepoints"));
+    assert_eq!(
+        matrix.get("first_touch").unwrap().reason.as_deref(),
+        Some("no mechanism was tried")
+    );
+}
+
+#[test]
+fn the_fix_of_a_hook_names_the_first_thing_that_is_missing() {
+    let refused = |held, btf| {
+        let mut probes = full();
+        probes.held = held;
+        probes.btf = btf;
+        probes.hooks = vec![hook("mapping", "tp_btf", HookState::Refused, "EPERM")];
+        Matrix::of(&probes).get("mapping.lifecycle").unwrap().fix.clone().unwrap()
+    };
+    assert!(refused(Some(0), false).contains("CAP_BPF and CAP_PERFMON"));
+    assert!(refused(Some(1 << 39), true).contains("CAP_PERFMON"));
+    assert!(refused(Some(1 << 38 | 1 << 39), false).contains("CONFIG_DEBUG_INFO_BTF"));
+    assert!(refused(Some(1 << 21), true).contains("lockdown"));
+}
+
+#[test]
+fn the_four_ways_to_have_no_pmu_have_four_reasons_and_fixes() {
+    let event = || MemEvent { device: "cpu".to_owned(), event: Some("mem-loads") };
+    let verdicts = [
+        (Verdict::Absent, "ENOENT", "bare metal"),
+        (Verdict::NotSupported(event()), "EOPNOTSUPP", "virtual PMU"),
+        (Verdict::Paranoid { event: event(), level: Some(2) }, "paranoid is 2", "CAP_PERFMON"),
+        (Verdict::Locked(event()), "EPERM", "lockdown"),
+    ];
+    for (verdict, reason, fix) in verdicts {
+        let matrix = Matrix::of(&Probes { pmu: verdict, ..full() });
+        let pmu = matrix.get("pmu.mem").unwrap();
+        assert_eq!((pmu.state, pmu.class), (State::Unavailable, Class::None));
+        assert!(pmu.reason.as_deref().unwrap().contains(reason), "{pmu:?}");
+        assert!(pmu.fix.as_deref().unwrap().contains(fix), "{pmu:?}");
+    }
+    let matrix = Matrix::of(&Probes { pmu: Verdict::Available(event()), ..full() });
+    assert!(matrix.get("pmu.mem").unwrap().reason.as_deref().unwrap().contains("this version"));
+}
+
+#[test]
+fn scanning_degrades_with_the_kernel_and_with_rights() {
+    let mut probes = full();
+    probes.pages.scan = false;
+    let matrix = Matrix::of(&probes);
+    let scan = matrix.get("residency.scan").unwrap();
+    assert_eq!((scan.state, scan.class), (State::Degraded, Class::Inferred));
+
+    probes = full();
+    probes.held = Some(1 << 38 | 1 << 39);
+    assert_eq!(state(&probes, "residency.scan"), State::Degraded);
+    probes.held = Some(1 << 38 | 1 << 39 | 1 << 2);
+    assert_eq!(state(&probes, "residency.scan"), State::Available);
+    assert_eq!(state(&probes, "cap.sys_admin"), State::Unavailable);
+    assert_eq!(state(&probes, "names"), State::Degraded);
+
+    probes = full();
+    probes.pages.exact_rss = Some(false);
+    assert_eq!(state(&probes, "residency.exact_rss"), State::Degraded);
+}
+
+#[test]
+fn whoever_uses_damon_is_named() {
+    let kdamonds = vec![Kdamond {
+        index: 0,
+        running: Some(true),
+        pid: Some(71),
+        operations: Some("paddr".to_owned()),
+        available: Vec::new(),
+    }];
+    let damon = Presence::Present { kdamonds, modules: vec!["damon_stat".to_owned()] };
+    let matrix = Matrix::of(&Probes { damon, ..full() });
+    let reason = matrix.get("damon").unwrap().reason.clone().unwrap();
+    assert!(reason.starts_with("in use: kdamond 0 (pid 71, paddr), damon_stat;"), "{reason}");
+}
+
+#[test]
+fn another_pid_namespace_is_said_loudly() {
+    let matrix = Matrix::of(&bare());
+    let pids = matrix.get("pid.namespace").unwrap();
+    assert_eq!(pids.state, State::Unavailable);
+    assert!(pids.fix.as_deref().unwrap().contains("hostPID"));
+}
+
+#[test]
+fn the_document_has_the_documented_fields() {
+    let json = serde_json::to_value(Matrix::of(&bare())).unwrap();
+    assert_eq!(json["schema"], "memprov.check/1");
+    for capability in json["capabilities"].as_array().unwrap() {
+        let keys: Vec<&String> = capability.as_object().unwrap().keys().collect();
+        assert_eq!(keys.len(), 7);
+        for key in ["id", "state", "mechanism", "class", "reason", "loses", "fix"] {
+            assert!(capability.get(key).is_some(), "{key}");
+        }
+    }
+}

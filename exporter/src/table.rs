@@ -1,0 +1,227 @@
+//! A report for people on a terminal. Pure: the same report and view give the same text.
+//!
+//! `?` is unknown, `-` was not measured, `0` is zero. Names belong to whoever wrote them: what could move the cursor or
+//! reorder text is escaped.
+
+mod equation;
+mod next;
+mod owners;
+pub(crate) mod text;
+
+use std::collections::BTreeSet;
+
+use crate::report::{Process, Report, SharedRow};
+use equation::Sum;
+use owners::{Row, rows};
+use text::{Paint, age, bytes, clean, clock, elide, fit, percent, wrap};
+
+/// How a report is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Columns of the terminal; fewer than 40 count as 40.
+    pub width: usize,
+    /// Whether ANSI colours are used.
+    pub color: bool,
+    /// Every process and owner, instead of the largest and a folded remainder.
+    pub all: bool,
+    /// Written into the commands that are suggested, where it is not the default.
+    pub state_dir: Option<String>,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { width: 100, color: false, all: false, state_dir: None }
+    }
+}
+
+/// Processes shown in full unless all are asked for.
+const PROCESSES: usize = 8;
+/// Shared objects shown unless all are asked for.
+const SHARED: usize = 8;
+
+/// The report as text, each line ended by a newline.
+#[must_use]
+pub fn render(report: &Report, view: &View) -> String {
+    let width = view.width.max(40);
+    let paint = Paint(view.color);
+    let mut out = Vec::new();
+    header(report, width, paint, &mut out);
+    let processes = by_space(report);
+    if processes.is_empty() {
+        out.push(String::new());
+        out.push("No process is observed.".to_owned());
+    }
+    let shown = if view.all { processes.len() } else { PROCESSES.min(processes.len()) };
+    let (first, rest) = processes.split_at(shown);
+    for process in first {
+        out.push(String::new());
+        one_process(process, report, view, width, &mut out);
+    }
+    if !rest.is_empty() {
+        let total: u64 = rest.iter().map(|p| Sum::resident(p).parts()).sum();
+        out.push(String::new());
+        out.push(format!("… {} more processes, RSS {}", rest.len(), bytes(total)));
+    }
+    shared(&report.shared, view, width, paint, &mut out);
+    losses(report, width, paint, &mut out);
+    out.push(String::new());
+    out.push(paint.dim("next:"));
+    out.extend(next::commands(report, view).into_iter().map(|command| format!("  {command}")));
+    let mut text = out.join("\n");
+    text.push('\n');
+    text
+}
+
+fn header(report: &Report, width: usize, paint: Paint, out: &mut Vec<String>) {
+    let host = &report.host;
+    let nodes = match host.nodes {
+        0 => "NUMA nodes unknown".to_owned(),
+        1 => "1 NUMA node".to_owned(),
+        n => format!("{n} NUMA nodes"),
+    };
+    let kernel = if host.kernel.is_empty() { "unknown".to_owned() } else { clean(&host.kernel) };
+    out.extend(
+        wrap(
+            &[
+                format!("memprov {}", clean(&report.source)),
+                format!("kernel {kernel}"),
+                nodes,
+                clock(&report.generated_at, ""),
+            ],
+            width,
+            "",
+        )
+        .into_iter()
+        .map(|line| paint.bold(&line)),
+    );
+    out.extend(match &host.no_pmu {
+        Some(reason) => wrap(
+            &[
+                "no PMU: no access latency, only residency and first touch".to_owned(),
+                clean(reason),
+            ],
+            width,
+            "  ",
+        ),
+        None => wrap(
+            &[
+                "a PMU that could sample memory accesses".to_owned(),
+                "this version reads residency and first touch only".to_owned(),
+            ],
+            width,
+            "  ",
+        ),
+    });
+}
+
+/// Processes by Rss, largest first, each address space once.
+fn by_space(report: &Report) -> Vec<&Process> {
+    let mut seen = BTreeSet::new();
+    let mut processes: Vec<&Process> =
+        report.processes.iter().filter(|p| seen.insert(p.space.as_str())).collect();
+    processes.sort_by_key(|p| (std::cmp::Reverse(Sum::resident(p).parts()), p.pid));
+    processes
+}
+
+fn one_process(
+    process: &Process,
+    report: &Report,
+    view: &View,
+    width: usize,
+    out: &mut Vec<String>,
+) {
+    let paint = Paint(view.color);
+    let others: Vec<String> =
+        process.space_pids.iter().filter(|pid| **pid != process.pid).map(u32::to_string).collect();
+    let mut title = format!("{} {}", process.pid, clean(&process.comm));
+    if !others.is_empty() {
+        let listed = others.iter().take(4).cloned().collect::<Vec<_>>().join(", ");
+        let more = if others.len() > 4 { ", …" } else { "" };
+        title.push_str(&format!(" (same memory: {listed}{more})"));
+    }
+    let as_of = format!(
+        "as of {} ({})",
+        clock(&process.as_of, &report.generated_at),
+        age(&process.as_of, &report.generated_at)
+    );
+    let room = width.saturating_sub(as_of.chars().count() + 2);
+    let title = fit(&elide(&title, room), room);
+    out.push(format!("{}  {as_of}", paint.bold(&title)));
+
+    let resident = Sum::resident(process);
+    out.extend(resident.lines("RSS", width, paint));
+    for (name, kind) in [("huge pages", "hugetlb"), ("swap", "swap")] {
+        let sum = Sum::of(process, &[kind]);
+        if sum.hi > 0 || sum.parts() > 0 {
+            out.extend(sum.lines(name, width, paint));
+        }
+    }
+    let mut facts = vec![format!(
+        "watching since {}; {} of resident predates it",
+        clock(&report.watching_since, &report.generated_at),
+        percent(process.predates, resident.parts())
+    )];
+    if let Some(touch) = &process.first_touch {
+        facts.push(match touch.unknown_share {
+            Some(share) => {
+                format!("first touch unknown for {:.0} % of anonymous memory", share * 100.0)
+            }
+            None => "share of first touch unknown: ?".to_owned(),
+        });
+    }
+    if !process.lossless {
+        facts.push("records were lost: owners are inferred".to_owned());
+    }
+    out.extend(wrap(&facts, width.saturating_sub(2), "").into_iter().map(|l| format!("  {l}")));
+    if process.owners.is_empty() {
+        out.push("  no owner is known yet".to_owned());
+    } else {
+        out.extend(rows(process, view.all, width, paint));
+    }
+}
+
+fn shared(objects: &[SharedRow], view: &View, width: usize, paint: Paint, out: &mut Vec<String>) {
+    if objects.is_empty() {
+        return;
+    }
+    let mut objects: Vec<&SharedRow> = objects.iter().collect();
+    objects.sort_by_key(|row| std::cmp::Reverse(row.resident.bytes));
+    out.push(String::new());
+    let title = elide("Shared by several processes, each object once", width);
+    out.push(paint.bold(&title));
+    out.push(paint.dim(&Row::shared_header().line(width)));
+    let limit = if view.all { objects.len() } else { SHARED.min(objects.len()) };
+    let (first, rest) = objects.split_at(limit);
+    out.extend(first.iter().map(|row| Row::shared(row).line(width)));
+    if !rest.is_empty() {
+        let total: u64 = rest.iter().filter_map(|row| row.resident.bytes).sum();
+        out.push(format!("  … {} more objects {}", rest.len(), bytes(total)));
+    }
+    if first.iter().any(|row| !row.sharers_complete) {
+        let note = elide("  +: processes that are not observed may map it too", width);
+        out.push(paint.dim(&note));
+    }
+}
+
+fn losses(report: &Report, width: usize, paint: Paint, out: &mut Vec<String>) {
+    let lost: Vec<_> = report.lost.iter().filter(|(_, count)| **count > 0).collect();
+    if lost.is_empty() {
+        return;
+    }
+    out.push(String::new());
+    out.push(paint.alarm("Lost since the start:"));
+    for (stream, count) in lost {
+        let meaning = match stream.as_str() {
+            "lifecycle" => {
+                "owners of the processes concerned are inferred until they are read again"
+            }
+            "stacks" => "the mappings are known, who asked for them is not",
+            "faults" => "first touch rests on fewer pages",
+            "queue" => "the daemon was too slow, and the processes concerned are read again",
+            "scans" => "books are older than asked for; see scan.budget",
+            _ => "what rests on it is weaker",
+        };
+        let line = format!("{count} {}: {meaning}", clean(stream));
+        out.push(format!("  {}", elide(&line, width.saturating_sub(2))));
+    }
+}

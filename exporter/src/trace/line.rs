@@ -1,0 +1,321 @@
+//! Lines: what they hold, and their text.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use memprov_ledger::evidence::{Change, Evidence, EvidenceClass, StackRef};
+use memprov_ledger::identity::{Extent, ModuleId, StackId};
+use memprov_ledger::stack::{Module, Stack};
+use memprov_ledger::time::{MonoTime, Span};
+use memprov_ledger::touch::Sample;
+use serde::{Deserialize, Serialize};
+
+use super::{Problem, SCHEMA};
+use crate::report::{Host, Identity};
+
+/// The first line: what holds for the whole trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The version of the program that recorded it.
+    pub version: String,
+    /// How its times map to wall time.
+    pub clock: Clock,
+    /// Since when lifecycle events are seen.
+    pub watching_since: MonoTime,
+    /// The host it was recorded on.
+    pub host: Host,
+    /// Whose evidence it holds.
+    pub scope: Scope,
+    /// How pages are sampled for first touch.
+    #[serde(default)]
+    pub sample: Sample,
+    /// Who the host is, for the resources of OTLP.
+    #[serde(default)]
+    pub identity: Identity,
+    /// What the recorder could see, by capability.
+    #[serde(default)]
+    pub support: Vec<Support>,
+    /// Names are hashes and addresses are moved: see [`super::Redactor`].
+    #[serde(default)]
+    pub redacted: bool,
+}
+
+/// The one place where monotonic and wall time meet, so that a replay shows the same times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Wall time at [`MonoTime`] 0, in nanoseconds since 1970. Decimal text, because it is beyond 2^53.
+    #[serde(with = "decimal")]
+    pub wall_at_zero: i64,
+}
+
+/// Whose evidence a trace holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// All processes of the host.
+    pub all: bool,
+    /// Else these and their descendants.
+    #[serde(default)]
+    pub pids: Vec<u32>,
+}
+
+/// How the recorder served one capability: a row of `memprov check`, without its advice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Support {
+    /// The capability.
+    pub id: String,
+    /// `available`, `degraded` or `unavailable`.
+    pub state: String,
+    /// What serves it; `None` when nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mechanism: Option<String>,
+    /// How sure its evidence is; `None` when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<EvidenceClass>,
+}
+
+/// What follows the header.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// An entry of the module table. It comes before the first stack or name that uses it.
+    Module {
+        /// Its id in this trace.
+        id: ModuleId,
+        /// What it is.
+        module: Module,
+    },
+    /// An entry of the stack table. It comes before the first evidence that uses it.
+    Stack {
+        /// Its id in this trace.
+        id: StackId,
+        /// What it is.
+        stack: Stack,
+    },
+    /// What a function is called.
+    Name {
+        /// The module it lies in.
+        module: ModuleId,
+        /// Its start, as in [`memprov_ledger::stack::Frame::function`].
+        function: u64,
+        /// Its name; `None` where the module was searched and has none.
+        name: Option<String>,
+    },
+    /// Evidence.
+    Evidence(Evidence),
+    /// The trace is whole.
+    End {
+        /// The instant as of which it ends.
+        when: MonoTime,
+    },
+}
+
+/// A line as it is written: its kind first.
+#[derive(Serialize)]
+struct Tagged<T> {
+    kind: &'static str,
+    #[serde(flatten)]
+    body: T,
+}
+
+/// What an entry of a table has beside its content.
+#[derive(Serialize, Deserialize)]
+struct Numbered<I> {
+    id: I,
+}
+
+#[derive(Serialize)]
+struct Entry<'a, I, T> {
+    #[serde(flatten)]
+    number: Numbered<I>,
+    #[serde(flatten)]
+    entry: &'a T,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Name {
+    module: ModuleId,
+    #[serde(with = "memprov_ledger::identity::hex")]
+    function: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct End {
+    when: MonoTime,
+}
+
+#[derive(Deserialize)]
+struct Kind<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+}
+
+impl Header {
+    pub(super) fn write(&self, to: &mut impl Write) -> serde_json::Result<()> {
+        tagged(to, "header", self)
+    }
+
+    pub(super) fn parse(text: &[u8]) -> Result<Self, Problem> {
+        let Kind { kind } = serde_json::from_slice(text).map_err(Problem::NoHeader)?;
+        if kind != "header" {
+            return Err(Problem::NoHeader(serde::de::Error::custom(
+                "the first line is of another kind",
+            )));
+        }
+        #[derive(Deserialize)]
+        struct Schema {
+            schema: String,
+        }
+        let Schema { schema } = serde_json::from_slice(text).map_err(Problem::NoHeader)?;
+        if schema != SCHEMA {
+            return Err(Problem::Schema(schema));
+        }
+        let header: Self = serde_json::from_slice(text).map_err(Problem::NoHeader)?;
+        if !(0.0..=1.0).contains(&header.sample.probability) {
+            return Err(Problem::Unsound("a probability is not in [0, 1]"));
+        }
+        Ok(header)
+    }
+}
+
+impl Line {
+    /// Appends the line's text without its newline.
+    pub(super) fn write(&self, to: &mut impl Write) -> serde_json::Result<()> {
+        match self {
+            Self::Module { id, module } => {
+                tagged(to, "module", Entry { number: Numbered { id }, entry: module })
+            }
+            Self::Stack { id, stack } => {
+                tagged(to, "stack", Entry { number: Numbered { id }, entry: stack })
+            }
+            Self::Name { module, function, name } => {
+                let (module, function) = (*module, *function);
+                tagged(to, "name", Name { module, function, name: name.clone() })
+            }
+            Self::Evidence(Evidence::Lifecycle(e)) => tagged(to, "lifecycle", e),
+            Self::Evidence(Evidence::Fault(e)) => tagged(to, "fault", e),
+            Self::Evidence(Evidence::Residency(e)) => tagged(to, "residency", e),
+            Self::Evidence(Evidence::Total(e)) => tagged(to, "total", e),
+            Self::Evidence(Evidence::Gap(e)) => tagged(to, "gap", e),
+            Self::End { when } => tagged(to, "end", End { when: *when }),
+        }
+    }
+
+    /// The line that `text` holds; `None` for a kind that this build does not know.
+    ///
+    /// The text is read once for its kind and once for its content: serde's tagged enums would keep a whole scan as a
+    /// tree of values in between, many times its size.
+    pub(super) fn parse(text: &[u8]) -> Result<Option<Self>, Problem> {
+        let Kind { kind } = part(text)?;
+        let line = match &*kind {
+            "module" => Self::Module { id: number(text)?, module: part(text)? },
+            "stack" => Self::Stack { id: number(text)?, stack: part(text)? },
+            "name" => {
+                let Name { module, function, name } = part(text)?;
+                Self::Name { module, function, name }
+            }
+            "lifecycle" => Self::Evidence(Evidence::Lifecycle(part(text)?)),
+            "fault" => Self::Evidence(Evidence::Fault(part(text)?)),
+            "residency" => Self::Evidence(Evidence::Residency(part(text)?)),
+            "total" => Self::Evidence(Evidence::Total(part(text)?)),
+            "gap" => Self::Evidence(Evidence::Gap(part(text)?)),
+            "end" => {
+                let End { when } = part(text)?;
+                Self::End { when }
+            }
+            "header" => return Err(Problem::Unsound("a second header")),
+            _ => return Ok(None),
+        };
+        line.check()?;
+        Ok(Some(line))
+    }
+
+    /// What the types promise and the text alone does not: the reader refuses what breaks it, and so does the writer.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        let law = |holds: bool, law| if holds { Ok(()) } else { Err(Problem::Unsound(law)) };
+        let module = |id: ModuleId| law(id.0 != 0, "module 0 does not exist");
+        let stack = |id: StackId| law(id.0 != 0, "stack 0 does not exist");
+        let called_by = |by: StackRef| match by {
+            StackRef::Known(id) => stack(id),
+            StackRef::Lost | StackRef::None => Ok(()),
+        };
+        let ordered = |e: Extent| law(e.start <= e.end, "an extent ends before it starts");
+        match self {
+            Self::Module { id, .. } | Self::Name { module: id, .. } => module(*id),
+            Self::Stack { id, stack: frames } => {
+                stack(*id)?;
+                frames.frames.iter().filter_map(|f| f.module).try_for_each(module)
+            }
+            Self::End { .. } => Ok(()),
+            Self::Evidence(evidence) => {
+                let Span { begin, end } = when(evidence);
+                law(begin <= end, "a span ends before it begins")?;
+                match evidence {
+                    Evidence::Lifecycle(e) => match e.change {
+                        Change::Map { extent, stack, .. } => {
+                            ordered(extent).and_then(|()| called_by(stack))
+                        }
+                        Change::Remap { from, to, stack, .. } => {
+                            ordered(from).and_then(|()| ordered(to)).and_then(|()| called_by(stack))
+                        }
+                        Change::Unmap { extent }
+                        | Change::Name { extent, .. }
+                        | Change::Doubt { extent } => ordered(extent),
+                        Change::Brk { stack, .. } | Change::Attach { stack, .. } => {
+                            called_by(stack)
+                        }
+                        Change::Detach { .. }
+                        | Change::Fork { .. }
+                        | Change::Exec
+                        | Change::Exit => Ok(()),
+                    },
+                    Evidence::Fault(e) => {
+                        let p = e.probability;
+                        law(p > 0.0 && p <= 1.0, "a probability is not in (0, 1]")?;
+                        called_by(e.stack)
+                    }
+                    Evidence::Residency(e) => e.maps.iter().map(|m| m.extent).try_for_each(ordered),
+                    Evidence::Total(_) | Evidence::Gap(_) => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+fn when(evidence: &Evidence) -> Span {
+    match evidence {
+        Evidence::Lifecycle(e) => e.when,
+        Evidence::Fault(e) => e.when,
+        Evidence::Residency(e) => e.when,
+        Evidence::Total(e) => e.when,
+        Evidence::Gap(e) => e.when,
+    }
+}
+
+fn tagged(to: &mut impl Write, kind: &'static str, body: impl Serialize) -> serde_json::Result<()> {
+    serde_json::to_writer(to, &Tagged { kind, body })
+}
+
+fn part<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(text).map_err(Problem::Json)
+}
+
+fn number<'a, I: Deserialize<'a>>(text: &'a [u8]) -> Result<I, Problem> {
+    let Numbered { id } = part(text)?;
+    Ok(id)
+}
+
+mod decimal {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(super) fn serialize<S: Serializer>(n: &i64, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(n)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}

@@ -1,0 +1,318 @@
+//! Redaction: a trace that can be given away.
+//!
+//! Names become keyed hashes that keep their structure, addresses move by an offset per address space. Sizes, times,
+//! process ids, device and inode numbers, and offsets in files stay: replay of a redacted trace closes the same books,
+//! under other names, without first touch. Who has the key can test guesses, so it is drawn per trace and forgotten.
+//!
+//! Attribution reads some names (wrappers of allocators, `[heap]`, names that runtimes give to mappings). What it knows by
+//! text is public; `known` tells, and such names stay.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hasher;
+use std::io;
+use std::sync::Arc;
+
+use memprov_ledger::evidence::{Change, Evidence, Lifecycle, Mapping, Residency};
+use memprov_ledger::identity::{Extent, ModuleId, Tgid};
+use memprov_ledger::stack::{Frame, Module, ModuleRole};
+use memprov_ledger::touch::Sample;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use super::line::{Header, Line};
+use crate::report::Identity;
+
+/// Addresses from here on are the kernel's, equal in every process (`[vsyscall]`): they do not move.
+const USER_END: u64 = 1 << 56;
+/// Offsets are multiples of this, so that a huge page stays one.
+const STEP: u64 = 2 << 20;
+/// Log 2 of the number of offsets: moved addresses stay below 2^57.
+const STEP_BITS: u32 = 25;
+/// A letter for four bits of a hash. No digits and no hex digits: path templates replace runs of those.
+const LETTERS: &[u8; 16] = b"ghijklmnopqrstuv";
+/// Letters of a hashed word: 48 bits.
+const WORD: u32 = 12;
+/// Words that say what kind of object a path or cgroup names, and nothing about whose it is.
+const KINDS: [&str; 16] = [
+    "anon", "aio", "deleted", "dev", "hugepage", "inode", "io", "uring", "memfd", "scope",
+    "service", "shm", "shmem", "slice", "so", "zero",
+];
+
+/// Redacts a trace line by line.
+///
+/// A child of fork has its parent's offset, because its addresses are its parent's; exec draws a new one. All spaces that
+/// are older than the trace share one offset: which of them are relatives is not known when they first appear. Lines
+/// come in the order of their time: evidence that overtakes the fork or exec of its own process moves by the offset
+/// that held before.
+pub struct Redactor {
+    key: [u8; 16],
+    known: fn(&str) -> bool,
+    offsets: HashMap<Tgid, u64>,
+    execs: u64,
+    public: HashSet<ModuleId>,
+}
+
+/// What is hashed, so that equal bytes in different roles differ.
+#[derive(Clone, Copy)]
+enum Use {
+    Word,
+    Digits,
+    Hex,
+    Offset,
+    Address,
+}
+
+impl Redactor {
+    /// A redactor with a key of the operating system's randomness, which nobody learns. `known` tells which names
+    /// attribution knows by text.
+    ///
+    /// # Errors
+    /// The operating system gives no randomness.
+    pub fn new(known: fn(&str) -> bool) -> io::Result<Self> {
+        let mut key = [0; 16];
+        rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty())?;
+        Ok(Self::with_key(key, known))
+    }
+
+    /// A redactor with this key: equal input, equal output.
+    #[must_use]
+    pub fn with_key(key: [u8; 16], known: fn(&str) -> bool) -> Self {
+        Self { key, known, offsets: HashMap::new(), execs: 0, public: HashSet::new() }
+    }
+
+    /// The header of the redacted trace. It claims no sample of pages: whether a moved page was in it can no longer
+    /// be told, and the seed would betray by how much it moved.
+    #[must_use]
+    pub fn header(&self, header: Header) -> Header {
+        let identity = Identity {
+            host_id: self.digits(&header.identity.host_id, Use::Hex),
+            host_name: self.words(&header.identity.host_name),
+            boot: header.identity.boot,
+        };
+        Header { identity, sample: Sample::default(), redacted: true, ..header }
+    }
+
+    /// The redacted line.
+    pub fn line(&mut self, line: Line) -> Line {
+        match line {
+            Line::Module { id, module } => {
+                if module.role != ModuleRole::Code {
+                    self.public.insert(id);
+                }
+                Line::Module { id, module: self.module(module) }
+            }
+            Line::Stack { id, mut stack } => {
+                for frame in &mut stack.frames {
+                    self.frame(frame);
+                }
+                Line::Stack { id, stack }
+            }
+            Line::Name { module, function, name } => {
+                let public = self.public.contains(&module);
+                let name = name.map(|n| if public { n } else { self.function(n) });
+                Line::Name { module, function, name }
+            }
+            Line::Evidence(evidence) => Line::Evidence(self.evidence(evidence)),
+            Line::End { when } => Line::End { when },
+        }
+    }
+
+    fn evidence(&mut self, evidence: Evidence) -> Evidence {
+        match evidence {
+            Evidence::Lifecycle(mut e) => {
+                self.lifecycle(&mut e);
+                Evidence::Lifecycle(e)
+            }
+            Evidence::Fault(mut e) => {
+                e.address = rebase(e.address, self.offset(e.tgid));
+                Evidence::Fault(e)
+            }
+            Evidence::Residency(mut e) => {
+                self.residency(&mut e);
+                Evidence::Residency(e)
+            }
+            Evidence::Total(e) => Evidence::Total(e),
+            Evidence::Gap(e) => Evidence::Gap(e),
+        }
+    }
+
+    fn lifecycle(&mut self, e: &mut Lifecycle) {
+        let offset = self.offset(e.tgid);
+        let place = |extent: &mut Extent| *extent = moved(*extent, offset);
+        match &mut e.change {
+            Change::Map { extent, .. } | Change::Unmap { extent } | Change::Doubt { extent } => {
+                place(extent);
+            }
+            Change::Remap { from, to, .. } => {
+                place(from);
+                place(to);
+            }
+            Change::Brk { old, new, .. } => {
+                *old = rebase(*old, offset);
+                *new = rebase(*new, offset);
+            }
+            Change::Attach { at, .. } | Change::Detach { at } => *at = rebase(*at, offset),
+            Change::Name { extent, name } => {
+                place(extent);
+                *name = name.as_deref().map(|n| self.words(n).into());
+            }
+            Change::Fork { child, .. } => {
+                self.offsets.insert(*child, offset);
+            }
+            Change::Exec => {
+                self.execs += 1;
+                self.offsets.insert(e.tgid, self.draw(self.execs));
+            }
+            Change::Exit => {}
+        }
+    }
+
+    fn residency(&self, e: &mut Residency) {
+        let offset = self.offset(e.tgid);
+        e.comm = self.words(&e.comm).into();
+        e.layout = e.layout.map(|(stack, code)| (rebase(stack, offset), rebase(code, offset)));
+        e.cgroup = e.cgroup.as_deref().map(|path| self.words(path).into());
+        e.maps = e
+            .maps
+            .iter()
+            .map(|m| Mapping {
+                extent: moved(m.extent, offset),
+                path: m.path.as_deref().map(|path| self.path(path)),
+                ..m.clone()
+            })
+            .collect();
+        e.pages = Arc::new(e.pages.all().map(|(extent, s)| (moved(extent, offset), s)).collect());
+    }
+
+    fn module(&self, module: Module) -> Module {
+        if module.role != ModuleRole::Code {
+            return module;
+        }
+        let build_id = module.build_id.map(|id| self.digits(&id, Use::Hex));
+        Module { name: self.words(&module.name), build_id, role: module.role }
+    }
+
+    /// Addresses of a module say nothing of a process; those of no module are its own.
+    fn frame(&self, frame: &mut Frame) {
+        if frame.module.is_none() {
+            frame.address = self.hidden(frame.address);
+            frame.function = frame.function.map(|f| self.hidden(f));
+        }
+    }
+
+    fn hidden(&self, address: u64) -> u64 {
+        low(self.hash(Use::Address, &address.to_le_bytes(), 0)) % USER_END
+    }
+
+    fn function(&self, name: String) -> String {
+        if (self.known)(&name) { name } else { self.word(&name) }
+    }
+
+    /// A path as `maps` shows it. What is wholly in brackets and has no colon is the kernel's own name.
+    fn path(&self, path: &str) -> Arc<str> {
+        let own = path.starts_with('[') && path.ends_with(']') && !path.contains(':');
+        if own { path.into() } else { self.words(path).into() }
+    }
+
+    /// Text with its words hashed and its punctuation kept.
+    fn words(&self, text: &str) -> String {
+        if (self.known)(text) {
+            return text.to_owned();
+        }
+        let mut out = String::new();
+        let mark = |c: char| c.is_ascii_punctuation() || c == ' ';
+        for piece in text.split_inclusive(mark) {
+            let (word, mark) = piece.split_at(piece.trim_end_matches(mark).len());
+            self.token(word, &mut out);
+            out.push_str(mark);
+        }
+        out
+    }
+
+    fn token(&self, token: &str, out: &mut String) {
+        if KINDS.contains(&token) {
+            out.push_str(token);
+        } else if let Some(key) = token.strip_prefix("SYSV").filter(|key| key.len() == 8) {
+            out.push_str("SYSV");
+            out.push_str(&self.digits(key, Use::Hex));
+        } else if hex(token) {
+            out.push_str(&self.digits(token, Use::Hex));
+        } else {
+            for run in token.as_bytes().chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit()) {
+                // Cut at ASCII digits only: each run is UTF-8 as the whole is.
+                let run = String::from_utf8_lossy(run);
+                let digits = run.starts_with(|c: char| c.is_ascii_digit());
+                match run.len() {
+                    // Versions and ordinals.
+                    ..=2 if digits => out.push_str(&run),
+                    _ if digits => out.push_str(&self.digits(&run, Use::Digits)),
+                    _ => out.push_str(&self.word(&run)),
+                }
+            }
+        }
+    }
+
+    fn word(&self, word: &str) -> String {
+        let hash = self.hash(Use::Word, word.as_bytes(), 0);
+        (0..WORD).map(|i| char::from(LETTERS[usize::from(nibble(hash, i))])).collect()
+    }
+
+    /// As many digits as `text` has bytes; the first is decimal, so that it still reads as a number.
+    fn digits(&self, text: &str, kind: Use) -> String {
+        let base = if matches!(kind, Use::Hex) { 16 } else { 10 };
+        let mut out = String::with_capacity(text.len());
+        for block in 0u64.. {
+            let hash = self.hash(kind, text.as_bytes(), block);
+            for i in 0..32 {
+                if out.len() == text.len() {
+                    return out;
+                }
+                let base = if out.is_empty() { 10 } else { base };
+                out.extend(char::from_digit(u32::from(nibble(hash, i)) % base, base));
+            }
+        }
+        out
+    }
+
+    fn offset(&self, tgid: Tgid) -> u64 {
+        self.offsets.get(&tgid).copied().unwrap_or_else(|| self.draw(0))
+    }
+
+    /// The offset of the `number`th space; 0 is those older than the trace.
+    fn draw(&self, number: u64) -> u64 {
+        let hash = low(self.hash(Use::Offset, &number.to_le_bytes(), 0));
+        (hash & ((1 << STEP_BITS) - 1)) * STEP
+    }
+
+    fn hash(&self, kind: Use, bytes: &[u8], block: u64) -> u128 {
+        let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write(&[kind as u8]);
+        hasher.write(&block.to_le_bytes());
+        hasher.write(bytes);
+        hasher.finish128().as_u128()
+    }
+}
+
+/// A number in hex as path templates see it: long, of digits and letters.
+fn hex(token: &str) -> bool {
+    token.len() >= 8
+        && token.bytes().all(|b| b.is_ascii_hexdigit())
+        && token.bytes().any(|b| b.is_ascii_digit())
+        && token.bytes().any(|b| b.is_ascii_alphabetic())
+}
+
+fn nibble(hash: u128, index: u32) -> u8 {
+    (hash >> (4 * index)).to_le_bytes()[0] & 15
+}
+
+fn low(hash: u128) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = hash.to_le_bytes();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn rebase(address: u64, offset: u64) -> u64 {
+    if address < USER_END { address + offset } else { address }
+}
+
+fn moved(extent: Extent, offset: u64) -> Extent {
+    Extent::new(rebase(extent.start, offset), extent.len())
+}

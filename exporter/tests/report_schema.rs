@@ -1,0 +1,264 @@
+//! `docs/report.schema.json` describes the report document as the code writes it.
+
+use std::collections::BTreeMap;
+
+use jsonschema::Validator;
+use memprov::report::{
+    Book, Control, Faults, FirstTouch, FrameView, Host, OwnerRow, Process, Quantity, Report,
+    SCHEMA, SharedRow, TouchRow,
+};
+use memprov_ledger::evidence::EvidenceClass;
+use serde_json::{Value, json};
+
+fn schema() -> Value {
+    serde_json::from_str(include_str!("../../docs/report.schema.json")).expect("it is JSON")
+}
+
+/// The schema as it is published: a reader ignores fields that it does not know.
+fn open() -> Validator {
+    jsonschema::draft202012::new(&schema()).expect("it is a schema")
+}
+
+/// The schema with every object closed: the code writes no field that it does not describe.
+fn closed() -> Validator {
+    fn close(value: &mut Value) {
+        match value {
+            Value::Object(map) => {
+                map.values_mut().for_each(close);
+                if map.contains_key("properties") {
+                    map.insert("additionalProperties".into(), json!(false));
+                }
+            }
+            Value::Array(list) => list.iter_mut().for_each(close),
+            _ => {}
+        }
+    }
+    let mut schema = schema();
+    close(&mut schema);
+    jsonschema::draft202012::new(&schema).expect("it is a schema")
+}
+
+fn minimal() -> Report {
+    Report {
+        schema: SCHEMA.into(),
+        source: "snapshot".into(),
+        generated_at: "2025-11-29T20:00:00Z".into(),
+        watching_since: "2025-11-29T20:00:00Z".into(),
+        host: Host::default(),
+        processes: Vec::new(),
+        shared: Vec::new(),
+        lost: BTreeMap::new(),
+    }
+}
+
+/// One process with an owner, a book and a shared object, and nothing that may be left out.
+fn sparse() -> Report {
+    let owner = OwnerRow {
+        id: "00".into(),
+        kind: "preexisting".into(),
+        name: String::new(),
+        caller: String::new(),
+        stability: "content".into(),
+        stack: vec![FrameView {
+            function: None,
+            module: None,
+            build_id: None,
+            offset: u64::MAX,
+            line: None,
+        }],
+        truncated: false,
+        reserved: Quantity::default(),
+        resident: Quantity::default(),
+        swapped: None,
+        growth_per_minute: None,
+        intervals: 0,
+        first_touch: Vec::new(),
+    };
+    let process = Process {
+        pid: 1,
+        start_time: 0,
+        comm: String::new(),
+        space: "0".into(),
+        space_pids: vec![1],
+        cgroup: None,
+        container: None,
+        as_of: "2025-11-29T20:00:00.123456789Z".into(),
+        lossless: false,
+        predates: 0,
+        books: BTreeMap::from([("swap".into(), Book { skew: i64::MIN, ..Book::default() })]),
+        owners: vec![owner],
+        faults: Faults::default(),
+        first_touch: None,
+    };
+    let shared = SharedRow {
+        id: "00".into(),
+        kind: "shm".into(),
+        name: String::new(),
+        as_of: "2025-11-29T20:00:00Z".into(),
+        stack: Vec::new(),
+        reserved: Quantity::default(),
+        resident: Quantity::default(),
+        sharers: 2,
+        sharers_complete: false,
+    };
+    Report { processes: vec![process], shared: vec![shared], ..minimal() }
+}
+
+/// Everything that may be there.
+fn maximal() -> Report {
+    let quantity = Quantity {
+        bytes: Some(u64::MAX),
+        evidence: EvidenceClass::Sampled,
+        lo: Some(0),
+        hi: Some(u64::MAX),
+    };
+    let frame = FrameView {
+        function: Some("main".into()),
+        module: Some("redis-server".into()),
+        build_id: Some("ab12".into()),
+        offset: 4711,
+        line: Some("server.c:2702".into()),
+    };
+    let touch = TouchRow {
+        id: "0f".into(),
+        name: "initServer".into(),
+        caller: "main".into(),
+        resident: quantity.clone(),
+        pages: 9,
+        stack: vec![frame.clone()],
+    };
+    let book = Book { control: Control { lo: 1, hi: 2 }, at_rest: true, ..Book::default() };
+    let mut report = sparse();
+    report.source = "daemon".into();
+    report.host = Host { kernel: "6.18.0".into(), nodes: 2, no_pmu: Some("no PMU".into()) };
+    report.lost = BTreeMap::from([("lifecycle".into(), 3)]);
+    let process = &mut report.processes[0];
+    process.cgroup = Some("/docker/ab12".into());
+    process.container = Some("ab12".into());
+    process.books = ["anon", "file", "shmem", "hugetlb", "swap"]
+        .map(|kind| (kind.to_owned(), book.clone()))
+        .into();
+    process.first_touch = Some(FirstTouch {
+        probability: 0.015_625,
+        pages: 9,
+        unknown_share: Some(0.5),
+        rows: vec![touch.clone()],
+    });
+    let owner = &mut process.owners[0];
+    owner.caller = "main".into();
+    owner.truncated = true;
+    owner.stack = vec![frame.clone()];
+    owner.reserved = quantity.clone();
+    owner.swapped = Some(quantity);
+    owner.growth_per_minute = Some(-1);
+    owner.first_touch = vec![touch];
+    report.shared[0].stack = vec![frame];
+    report
+}
+
+fn check(validator: &Validator, report: &Value) -> Result<(), String> {
+    validator.validate(report).map_err(|e| format!("{}: {e}", e.instance_path()))
+}
+
+#[test]
+fn every_report_that_the_code_can_make_is_valid_and_described_in_full() {
+    for report in [minimal(), sparse(), maximal()] {
+        let value = serde_json::to_value(&report).unwrap();
+        assert_eq!(check(&open(), &value), Ok(()));
+        assert_eq!(check(&closed(), &value), Ok(()));
+    }
+}
+
+/// The places of all objects and fields in `value`, as JSON pointers; of a list, those of its first entry.
+fn places(value: &Value, at: &str, into: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            for (name, value) in map {
+                into.push(format!("{at}/{name}"));
+                places(value, &format!("{at}/{name}"), into);
+            }
+        }
+        Value::Array(list) => {
+            if let Some(value) = list.first() {
+                places(value, &format!("{at}/0"), into);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_field_of_another_type_is_refused_wherever_it_is() {
+    let report = serde_json::to_value(maximal()).unwrap();
+    let validator = open();
+    let mut all = Vec::new();
+    places(&report, "", &mut all);
+    assert!(all.len() > 100, "{}", all.len());
+    for place in all {
+        let mut wrong = report.clone();
+        *wrong.pointer_mut(&place).unwrap() = json!([[[1]]]);
+        assert!(!validator.is_valid(&wrong), "{place} takes anything");
+    }
+}
+
+#[test]
+fn a_field_that_the_code_always_writes_is_required() {
+    let (maximal, sparse) = (serde_json::to_value(maximal()), serde_json::to_value(sparse()));
+    let (maximal, sparse) = (maximal.unwrap(), sparse.unwrap());
+    let validator = open();
+    let mut all = Vec::new();
+    places(&maximal, "", &mut all);
+    for place in all {
+        let (parent, name) = place.rsplit_once('/').unwrap();
+        // Kinds of books and streams of loss come as they are needed.
+        if parent.ends_with("/books") || parent == "/lost" {
+            continue;
+        }
+        let mut without = maximal.clone();
+        without.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name);
+        if sparse.pointer(parent).is_some() {
+            let always = sparse.pointer(&place).is_some();
+            assert_eq!(validator.is_valid(&without), !always, "{place}");
+        }
+    }
+}
+
+#[test]
+fn a_field_that_the_schema_does_not_know_is_noticed_here_and_ignored_by_readers() {
+    let report = serde_json::to_value(maximal()).unwrap();
+    let (open, closed) = (open(), closed());
+    let mut all = vec![String::new()];
+    places(&report, "", &mut all);
+    for place in all {
+        let mut more = report.clone();
+        // Streams of loss are open; everything else that is an object is described.
+        if let Some(Value::Object(map)) = more.pointer_mut(&place).filter(|_| place != "/lost") {
+            map.insert("mood".into(), json!({}));
+            assert!(closed.validate(&more).is_err(), "{place}");
+            assert!(open.is_valid(&more), "{place}");
+        }
+    }
+}
+
+#[test]
+fn all_fields_of_the_schema_are_explained_and_written() {
+    fn explained(value: &Value, at: &str, written: &[String]) {
+        let Value::Object(map) = value else { return };
+        for (name, value) in map {
+            let at = format!("{at}/{name}");
+            if name == "properties" {
+                for (field, value) in value.as_object().unwrap() {
+                    assert!(value["description"].is_string(), "{at}/{field} has no description");
+                    let name = format!("/{field}");
+                    assert!(written.iter().any(|w| w.ends_with(&name)), "{at}/{field}");
+                    explained(value, &format!("{at}/{field}"), written);
+                }
+            } else {
+                explained(value, &at, written);
+            }
+        }
+    }
+    let mut written = Vec::new();
+    places(&serde_json::to_value(maximal()).unwrap(), "", &mut written);
+    explained(&schema(), "", &written);
+}

@@ -1,0 +1,259 @@
+//! Arbitrary lines of a trace.
+
+use std::sync::Arc;
+
+use memprov::report::{Host, Identity};
+use memprov::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
+use memprov_ledger::evidence::{
+    Backing, Change, Counters, Evidence, EvidenceClass, Fault, Gap, Lifecycle, MapFlags, Mapping,
+    Residency, StackRef, Stream, Total,
+};
+use memprov_ledger::identity::{Extent, ModuleId, ObjectKey, PAGE, StackId, StartTicks, Tgid};
+use memprov_ledger::pages::{PageSet, PageState};
+use memprov_ledger::stack::{Frame, Module, ModuleRole, Stack, StackEnd};
+use memprov_ledger::time::{MonoTime, Span};
+use memprov_ledger::touch::Sample;
+use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
+use proptest::{collection, option, sample};
+
+pub(crate) fn header() -> Header {
+    let support = Support {
+        id: "mapping.lifecycle".into(),
+        state: "available".into(),
+        mechanism: Some("fentry".into()),
+        class: Some(EvidenceClass::Exact),
+    };
+    Header {
+        schema: SCHEMA.into(),
+        version: "0.1.0".into(),
+        clock: Clock { wall_at_zero: -1_764_445_000_123_456_789 },
+        watching_since: MonoTime(u64::MAX),
+        host: Host { kernel: "6.18.0".into(), nodes: 2, no_pmu: None },
+        scope: Scope { all: true, pids: Vec::new() },
+        sample: Sample { seed: u32::MAX, probability: 0.015_625 },
+        identity: Identity {
+            host_id: "0123456789abcdef0123456789abcdef".into(),
+            host_name: "zeal".into(),
+            boot: Some(u64::MAX),
+        },
+        support: vec![support],
+        redacted: false,
+    }
+}
+
+/// Text, among it what JSON must escape.
+pub(crate) fn text() -> BoxedStrategy<String> {
+    any::<String>().boxed()
+}
+
+/// A path or name of words that are recognisable: each holds `zeal`.
+pub(crate) fn name() -> BoxedStrategy<String> {
+    let word = "[a-z]{0,3}zeal[0-9]{0,4}";
+    collection::vec(word, 1..4).prop_map(|words| format!("/{}.so.1", words.join("/"))).boxed()
+}
+
+pub(crate) fn line(name: BoxedStrategy<String>) -> impl Strategy<Value = Line> {
+    let module_id = || (1u32..).prop_map(ModuleId);
+    let role = sample::select(vec![ModuleRole::Code, ModuleRole::Libc, ModuleRole::Go]);
+    let module = (module_id(), name.clone(), option::of("[0-9a-f]{40}"));
+    prop_oneof![
+        (module, Just(ModuleRole::Code)).prop_map(|((id, name, build_id), role)| Line::Module {
+            id,
+            module: Module { name, build_id, role }
+        }),
+        (module_id(), "[a-z]{3,9}", role).prop_map(|(id, name, role)| Line::Module {
+            id,
+            module: Module { name: format!("lib{name}"), build_id: None, role }
+        }),
+        stack(),
+        (module_id(), any::<u64>(), option::of(name.clone()))
+            .prop_map(|(module, function, name)| { Line::Name { module, function, name } }),
+        evidence(name).prop_map(Line::Evidence),
+    ]
+}
+
+fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
+    let when = (any::<u64>(), any::<u64>())
+        .prop_map(|(a, b)| Span { begin: MonoTime(a.min(b)), end: MonoTime(a.max(b)) });
+    let tgid = (1u32..9).prop_map(Tgid);
+    let start = any::<u64>().prop_map(StartTicks);
+    let stream = sample::select(vec![
+        Stream::Lifecycle,
+        Stream::Stacks,
+        Stream::Faults,
+        Stream::Queue,
+        Stream::Scans,
+    ]);
+    let lifecycle = (when.clone(), tgid.clone(), change(name.clone()))
+        .prop_map(|(when, tgid, change)| Lifecycle { when, tgid, change });
+    let fault =
+        (
+            when.clone(),
+            tgid.clone(),
+            address(),
+            any::<(bool, bool)>(),
+            f64::MIN_POSITIVE..=1.0,
+            called(),
+        )
+            .prop_map(|(when, tgid, address, (write, present), probability, stack)| {
+                Fault { when, tgid, address, write, present, probability, stack }
+            });
+    let who = (
+        when.clone(),
+        tgid.clone(),
+        start.clone(),
+        name.clone(),
+        tgid.clone(),
+        option::of(name.clone()),
+    );
+    let what = (
+        option::of((address(), address())),
+        collection::vec(mapping(name), 0..5),
+        collection::vec((0u64..1 << 35, 1u64..2000, 1u8..64), 0..5),
+        (counters(), counters(), any::<bool>(), any::<u64>()),
+    );
+    let residency = (who, what).prop_map(|(who, what)| {
+        let (when, tgid, start, comm, parent, cgroup) = who;
+        let (layout, maps, mut pages, (before, after, exclusive_known, slack)) = what;
+        pages.sort_unstable();
+        let run =
+            |(first, pages, state)| (Extent::new(first * PAGE, pages * PAGE), PageState(state));
+        let pages: PageSet = pages.into_iter().map(run).collect();
+        Residency {
+            when,
+            tgid,
+            start,
+            comm: comm.into(),
+            parent,
+            layout,
+            cgroup: cgroup.map(Arc::from),
+            before,
+            maps: maps.into(),
+            pages: Arc::new(pages),
+            exclusive_known,
+            after,
+            slack,
+        }
+    });
+    prop_oneof![
+        lifecycle.prop_map(Evidence::Lifecycle),
+        fault.prop_map(Evidence::Fault),
+        residency.prop_map(|r| Evidence::Residency(Box::new(r))),
+        (when.clone(), tgid.clone(), start, counters())
+            .prop_map(|(when, tgid, start, counters)| Total { when, tgid, start, counters })
+            .prop_map(Evidence::Total),
+        (when, stream, any::<u64>(), option::of(tgid))
+            .prop_map(|(when, stream, lost, whose)| Gap { when, stream, lost, whose })
+            .prop_map(Evidence::Gap),
+    ]
+}
+
+fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
+    let flags =
+        (proptest::array::uniform8(any::<bool>()), any::<u64>()).prop_map(|(b, offset)| MapFlags {
+            fixed: b[0],
+            anonymous: b[1],
+            shared: b[2],
+            stack: b[3],
+            noreserve: b[4],
+            hugetlb: b[5],
+            exec: b[6],
+            inaccessible: b[7],
+            offset,
+        });
+    prop_oneof![
+        (extent(), flags, called()).prop_map(|(extent, flags, stack)| Change::Map {
+            extent,
+            flags,
+            stack
+        }),
+        extent().prop_map(|extent| Change::Unmap { extent }),
+        (extent(), extent(), any::<(bool, bool)>(), called()).prop_map(
+            |(from, to, (keep, fixed), stack)| Change::Remap { from, to, keep, fixed, stack }
+        ),
+        (address(), address(), called()).prop_map(|(old, new, stack)| Change::Brk {
+            old,
+            new,
+            stack
+        }),
+        (address(), called()).prop_map(|(at, stack)| Change::Attach { at, stack }),
+        address().prop_map(|at| Change::Detach { at }),
+        (extent(), option::of(name))
+            .prop_map(|(extent, name)| Change::Name { extent, name: name.map(Arc::from) }),
+        (1u32..9, any::<u64>(), any::<bool>()).prop_map(|(child, start, shares)| Change::Fork {
+            child: Tgid(child),
+            child_start: StartTicks(start),
+            shares,
+        }),
+        Just(Change::Exec),
+        Just(Change::Exit),
+        extent().prop_map(|extent| Change::Doubt { extent }),
+    ]
+}
+
+fn mapping(name: BoxedStrategy<String>) -> impl Strategy<Value = Mapping> {
+    let object = any::<(u32, u32, u64)>().prop_map(|(major, minor, inode)| ObjectKey {
+        major,
+        minor,
+        inode,
+    });
+    let backing = prop_oneof![
+        Just(Backing::Anonymous),
+        object.clone().prop_map(Backing::File),
+        object.clone().prop_map(Backing::Shmem),
+        object.prop_map(Backing::Hugetlb),
+        Just(Backing::Special),
+    ];
+    (extent(), backing, any::<u64>(), any::<[bool; 3]>(), option::of(name)).prop_map(
+        |(extent, backing, offset, [shared, exec, write], path)| Mapping {
+            extent,
+            backing,
+            offset,
+            shared,
+            exec,
+            write,
+            path: path.map(Arc::from),
+        },
+    )
+}
+
+fn stack() -> impl Strategy<Value = Line> {
+    let frame = (option::of((1u32..).prop_map(ModuleId)), option::of(any::<u64>()), any::<u64>())
+        .prop_map(|(module, function, address)| Frame { module, function, address });
+    let end = sample::select(vec![StackEnd::Root, StackEnd::Cut, StackEnd::Lost, StackEnd::Switch]);
+    (1u32.., collection::vec(frame, 0..5), end)
+        .prop_map(|(id, frames, end)| Line::Stack { id: StackId(id), stack: Stack { frames, end } })
+}
+
+fn called() -> impl Strategy<Value = StackRef> {
+    prop_oneof![
+        (1u32..).prop_map(|id| StackRef::Known(StackId(id))),
+        Just(StackRef::Lost),
+        Just(StackRef::None),
+    ]
+}
+
+fn counters() -> impl Strategy<Value = Counters> {
+    let line = || option::of(any::<u64>());
+    (line(), line(), line(), line(), line(), any::<(u64, u64)>()).prop_map(
+        |(anon, file, shmem, hugetlb, swap, (minor_faults, major_faults))| Counters {
+            anon,
+            file,
+            shmem,
+            hugetlb,
+            swap,
+            minor_faults,
+            major_faults,
+        },
+    )
+}
+
+/// User addresses, and some of the kernel's.
+fn address() -> impl Strategy<Value = u64> {
+    prop_oneof![9 => 0u64..1 << 47, 1 => u64::MAX - (1 << 20)..=u64::MAX]
+}
+
+fn extent() -> impl Strategy<Value = Extent> {
+    (address(), 0u64..1 << 20)
+        .prop_map(|(start, pages)| Extent::new(start & !(PAGE - 1), pages * PAGE))
+}

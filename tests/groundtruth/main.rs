@@ -1,0 +1,68 @@
+//! Workloads that know the truth, against what memprov says of them.
+//!
+//! `the_oracle_agrees_with_the_kernel` needs no memprov; the other modules watch each case from its start, from after
+//! its first phase, or through a recorded trace.
+#![forbid(unsafe_code)]
+
+mod play;
+mod swap;
+
+macro_rules! cases {
+    ($($sentence:ident => $case:literal,)*) => {
+        const CASES: &[&str] = &[$($case),*];
+
+        mod the_oracle_agrees_with_the_kernel {
+            $(#[test] fn $sentence() { crate::play::oracle($case); })*
+        }
+        mod watched_from_the_start {
+            $(#[test] fn $sentence() { crate::play::early($case); })*
+        }
+        mod watched_from_the_second_phase {
+            $(#[test] fn $sentence() { crate::play::late($case); })*
+        }
+        mod recorded_and_replayed {
+            $(#[test] fn $sentence() { crate::play::replay($case); })*
+        }
+    };
+}
+
+cases! {
+    whoever_came_last_of_ten_thousand_has_the_addresses => "free_and_reuse",
+    an_owner_keeps_what_is_left_around_a_cut_and_a_cover => "cut_and_cover",
+    a_failed_call_leaves_what_the_kernel_left => "failing_calls",
+    thirty_thousand_pieces_are_one_owner => "thirty_thousand_pieces",
+    what_stays_keeps_its_owner_while_others_come_and_go => "churn",
+    a_move_onto_another_owner_takes_its_place => "remap_over_another",
+    a_move_that_leaves_its_shell_is_two_pieces_of_one_owner => "remap_and_leave",
+    an_object_mapped_twice_in_one_space_is_its_mappers => "remap_a_copy",
+    growing_and_shrinking_keep_the_owner => "grow_and_shrink",
+    the_break_belongs_to_whoever_moved_it => "break_up_and_down",
+    a_large_block_belongs_to_its_caller => "large_blocks",
+    small_blocks_belong_to_the_arena => "small_blocks",
+    thread_stacks_are_stacks => "thread_stacks",
+    named_memory_goes_by_its_name => "named_memory",
+    two_processes_in_one_space_hold_its_bytes_once => "one_space_two_processes",
+    exec_ends_the_old_programs_owners => "exec_replaces",
+    vfork_and_exec_leave_the_parent_alone => "vfork_and_exec",
+    a_zombie_leaders_space_is_still_read => "zombie_leader",
+    the_oldest_of_three_generations_owns_what_is_common => "three_generations",
+    the_heir_owns_what_its_parent_left => "the_parent_dies_first",
+    a_child_that_unmaps_takes_nothing_from_its_parent => "the_child_unmaps",
+    two_who_write_have_their_own => "both_write",
+    a_sysv_segment_is_owned_by_one_and_shared_by_two => "sysv_segment",
+    a_memfd_is_there_once => "memfd",
+    a_written_page_of_a_private_file_keeps_its_owner => "private_file",
+    a_file_mapped_by_two_is_there_once => "shared_file",
+    a_pool_mapped_by_eighteen_is_there_once => "pool",
+    one_touch_of_a_huge_page_is_two_mebibytes => "huge_pages",
+    a_collapse_makes_resident_what_nobody_touched => "collapse",
+    zero_pages_are_not_resident => "zero_pages",
+    pages_in_swap_are_not_resident => "paged_out",
+    int_0x80_maps_and_unmaps_too => "compat_calls",
+    int_0x80_moves_the_break_too => "compat_break",
+}
+
+#[test]
+fn every_case_of_the_workload_is_tested() {
+    assert_eq!(play::listed(), CASES);
+}

@@ -1,0 +1,196 @@
+//! A memprov that runs beside a test: started, asked and stopped through its command line.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::host;
+use crate::report::Report;
+
+/// How long a test waits for books that are closed again; many times what a machine under load needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// `EX_UNAVAILABLE`: no daemon, or nothing to say yet.
+const UNAVAILABLE: i32 = 69;
+
+/// A running `memprov run` or `memprov record`.
+#[derive(Debug)]
+pub struct Agent {
+    child: Child,
+    memprov: PathBuf,
+    home: TempDir,
+}
+
+impl Agent {
+    /// Watches `pid` and its descendants.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn watching(pid: u32) -> Result<Self, String> {
+        Self::start("run", pid, &[])
+    }
+
+    /// Records the evidence about `pid` and its descendants into `trace`.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn recording(pid: u32, trace: &Path) -> Result<Self, String> {
+        Self::start("record", pid, &["--output".as_ref(), trace])
+    }
+
+    fn start(command: &str, pid: u32, more: &[&Path]) -> Result<Self, String> {
+        let memprov = host::memprov();
+        let home =
+            TempDir::with_prefix("memprov-test-").map_err(|e| format!("make a directory: {e}"))?;
+        let state = home.path().join("state");
+        fs::create_dir(&state).map_err(|e| format!("make {}: {e}", state.display()))?;
+        let log = File::create(home.path().join("log")).map_err(|e| format!("make a log: {e}"))?;
+        let log_too = log.try_clone().map_err(|e| format!("share the log: {e}"))?;
+        let child = Command::new(&memprov)
+            .arg(command)
+            .arg("--state-dir")
+            .arg(&state)
+            .args(["--interval", "1s", "--pid", &pid.to_string()])
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(log_too)
+            .spawn()
+            .map_err(|e| format!("start {} {command}: {e}", memprov.display()))?;
+        Ok(Self { child, memprov, home })
+    }
+
+    fn state(&self) -> PathBuf {
+        self.home.path().join("state")
+    }
+
+    /// The end of what it logged.
+    pub fn log(&self) -> String {
+        let text = fs::read(self.home.path().join("log")).unwrap_or_default();
+        let from = text.len().saturating_sub(2000);
+        String::from_utf8_lossy(text.get(from..).unwrap_or_default()).into_owned()
+    }
+
+    /// One report about `pid`; `None` while there is nothing to say.
+    ///
+    /// # Errors
+    /// When the answer is neither a report nor a refusal with status 69.
+    pub fn report(&self, pid: u32) -> Result<Option<Report>, String> {
+        let done = Command::new(&self.memprov)
+            .args(["report", "--output", "json", "--pid", &pid.to_string(), "--state-dir"])
+            .arg(self.state())
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("run memprov report: {e}"))?;
+        match done.status.code() {
+            Some(0) => Report::parse(&done.stdout).map(Some),
+            Some(UNAVAILABLE) => Ok(None),
+            _ => Err(format!(
+                "memprov report: {}: {}",
+                done.status,
+                String::from_utf8_lossy(&done.stderr)
+            )),
+        }
+    }
+
+    /// The first report about `pid` in which every one of `all` holds as of a reading begun at `since` or later.
+    ///
+    /// # Errors
+    /// When none comes in time; with the daemon's log.
+    pub fn fresh(&self, pid: u32, all: &[u32], since: SystemTime) -> Result<Report, String> {
+        let until = Instant::now() + PATIENCE;
+        let mut last = None;
+        while Instant::now() < until {
+            if let Some(report) = self.report(pid)? {
+                let fresh = |pid: &u32| report.process(*pid).is_some_and(|p| p.as_of >= since);
+                if fresh(&pid) && all.iter().all(fresh) {
+                    return Ok(report);
+                }
+                last = Some(report.processes.iter().map(|p| (p.pid, p.as_of)).collect::<Vec<_>>());
+            }
+            sleep(Duration::from_millis(200));
+        }
+        Err(format!(
+            "no books of {pid} and {all:?} as of {since:?} or later in {PATIENCE:?}; last as of {last:?}; log: {}",
+            self.log()
+        ))
+    }
+
+    /// Asks it to stop.
+    ///
+    /// # Errors
+    /// When it doesn't end with status 0, or leaves more than a checkpoint in its state directory.
+    pub fn stop(mut self) -> Result<(), String> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.ok_or("no pid")?, Signal::TERM)
+            .map_err(|e| format!("stop memprov: {e}"))?;
+        let status = self.ended()?;
+        if !status.success() {
+            return Err(format!("memprov ended with {status}; log: {}", self.log()));
+        }
+        let left: Vec<_> = fs::read_dir(self.state())
+            .map_err(|e| format!("list the state directory: {e}"))?
+            .flatten()
+            .map(|entry| entry.file_name())
+            .filter(|name| name != "checkpoint")
+            .collect();
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("memprov left {left:?} in its state directory"))
+        }
+    }
+
+    fn ended(&mut self) -> Result<ExitStatus, String> {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait().map_err(|e| format!("wait: {e}"))? {
+                return Ok(status);
+            }
+            sleep(Duration::from_millis(50));
+        }
+        Err(format!("memprov doesn't stop; log: {}", self.log()))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Ended already after `stop`; a test that failed half-way leaves no daemon.
+        let killed = self.child.kill().and_then(|()| self.child.wait());
+        drop(killed);
+    }
+}
+
+/// The report that a trace replays to; the same one twice, to the byte.
+///
+/// # Errors
+/// When replay fails, or gives two different answers.
+pub fn replayed(trace: &Path) -> Result<Report, String> {
+    let once = || {
+        let done = Command::new(host::memprov())
+            .arg("replay")
+            .arg(trace)
+            .args(["--output", "report-json"])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("run memprov replay: {e}"))?;
+        if done.status.success() {
+            Ok(done.stdout)
+        } else {
+            Err(format!(
+                "memprov replay: {}: {}",
+                done.status,
+                String::from_utf8_lossy(&done.stderr)
+            ))
+        }
+    };
+    let (first, second) = (once()?, once()?);
+    if first != second {
+        return Err("two replays of one trace differ".to_owned());
+    }
+    Report::parse(&first)
+}

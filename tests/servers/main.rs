@@ -1,0 +1,279 @@
+//! Real servers under memprov: what it says of them adds up to what the kernel says, to the byte where they stand
+//! still, and within its own skew where they don't.
+#![forbid(unsafe_code)]
+
+mod server;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use memprov_tests::agent::Agent;
+use memprov_tests::report::{Process, Report};
+use memprov_tests::truth::{End, Workload};
+use memprov_tests::{host, physical, score};
+use server::{Kind, Server};
+
+/// Starts a server under the daemon's eyes: it waits in its shell until it is watched.
+fn watched(kind: Kind) -> Option<(Server, Agent)> {
+    let mut server = started(kind)?;
+    let agent = Agent::watching(server.pid()).expect("memprov starts");
+    agent.fresh(server.pid(), &[], SystemTime::now()).expect("memprov watches");
+    server.go();
+    Some((server, agent))
+}
+
+fn started(kind: Kind) -> Option<Server> {
+    let server = match host::no_live_tests() {
+        Some(why) => Err(why.to_owned()),
+        None => Server::wait(kind),
+    };
+    server.inspect_err(|why| host::skip(&format!("servers {kind:?}"), why)).ok()
+}
+
+/// A report about a server whose processes all stand still.
+fn frozen(server: &Server, agent: &Agent) -> Report {
+    let pids = server.freeze();
+    agent
+        .fresh(server.pid(), &pids, SystemTime::now())
+        .expect("a report about a server that stands still")
+}
+
+fn megabytes(bytes: i64) -> i64 {
+    bytes >> 20
+}
+
+/// The laws of books that stand still, against smaps_rollup.
+fn balanced(report: &Report) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for process in &report.processes {
+        score::books(process, false, true, &mut wrong);
+        let anonymous =
+            physical::rollup(process.pid, "Anonymous").and_then(|n| i64::try_from(n).ok());
+        let book = process.books.get("anon").map(|b| (b.control.lo, b.control.hi));
+        if !book.zip(anonymous).is_some_and(|((lo, hi), n)| lo <= n && n <= hi) {
+            wrong.push(format!(
+                "anon of {}: {book:?}, smaps_rollup's Anonymous is {anonymous:?}",
+                process.pid
+            ));
+        }
+    }
+    wrong
+}
+
+/// At least four fifths of the anonymous bytes of a process are at a call site or in an arena.
+fn explained(process: &Process) -> Option<String> {
+    let anon = process.books.get("anon").map_or(0, |b| b.control.hi);
+    let told = i64::try_from(process.resident_of(&["mapping", "arena"])).unwrap_or(i64::MAX);
+    (told < anon / 5 * 4).then(|| {
+        let mut rows: Vec<_> =
+            process.owners.iter().map(|r| (r.kind.as_str(), r.name.as_str())).collect();
+        rows.truncate(8);
+        format!(
+            "{}: {told} of {anon} anonymous bytes at call sites and arenas; largest rows {rows:?}",
+            process.pid
+        )
+    })
+}
+
+/// What the other tests rest on, without memprov: a frozen server neither gains nor loses a byte.
+#[test]
+fn a_frozen_server_stands_still() {
+    for kind in [Kind::Redis, Kind::Python, Kind::Nginx, Kind::Go] {
+        let mut server = match Server::wait(kind) {
+            Ok(server) => server,
+            Err(why) => {
+                host::skip(&format!("servers {kind:?}"), &why);
+                continue;
+            }
+        };
+        server.go();
+        server.load().expect("the server takes load");
+        let pids = server.freeze();
+        let rss = || pids.iter().map(|pid| physical::rollup(*pid, "Rss")).collect::<Vec<_>>();
+        let before = rss();
+        assert!(
+            before.iter().all(|rss| rss.is_some_and(|rss| rss > 1 << 20)),
+            "{kind:?}: {before:?}"
+        );
+        std::thread::sleep(Duration::from_millis(300));
+        assert_eq!(before, rss(), "{kind:?}");
+        // The zero page is a frame too, and not resident.
+        let there = physical::distinct(&pids);
+        let sum = before.iter().flatten().sum::<u64>();
+        assert!(
+            there.is_none_or(|there| there > 0 && there <= sum + 4096),
+            "{kind:?}: {there:?} of {sum}"
+        );
+    }
+}
+
+fn a_frozen_server_balances(kind: Kind) {
+    let Some((server, agent)) = watched(kind) else { return };
+    server.load().expect("the server takes load");
+    let report = frozen(&server, &agent);
+    let mut wrong = balanced(&report);
+    wrong.extend(report.processes.iter().filter_map(explained));
+    drop(server);
+    wrong.extend(agent.stop().err());
+    assert!(wrong.is_empty(), "{kind:?}:\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn redis_balances_to_the_byte_when_it_stands_still() {
+    a_frozen_server_balances(Kind::Redis);
+}
+
+#[test]
+fn python_balances_to_the_byte_when_it_stands_still() {
+    a_frozen_server_balances(Kind::Python);
+}
+
+#[test]
+fn nginx_balances_to_the_byte_when_it_stands_still() {
+    a_frozen_server_balances(Kind::Nginx);
+}
+
+#[test]
+fn a_go_server_balances_to_the_byte_when_it_stands_still() {
+    a_frozen_server_balances(Kind::Go);
+}
+
+fn a_busy_server_balances(kind: Kind) {
+    let Some((server, agent)) = watched(kind) else { return };
+    let mut wrong = Vec::new();
+    let mut reports = 0;
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| (0..4).try_for_each(|_| server.load()));
+        let until = Instant::now() + Duration::from_secs(60);
+        while !load.is_finished() && Instant::now() < until {
+            match agent.report(server.pid()) {
+                Ok(Some(report)) => {
+                    reports += 1;
+                    report.processes.iter().for_each(|p| score::books(p, true, true, &mut wrong));
+                }
+                Ok(None) => {}
+                Err(why) => wrong.push(why),
+            }
+        }
+        wrong.extend(load.join().expect("the load doesn't panic").err());
+    });
+    drop(server);
+    wrong.extend(agent.stop().err());
+    assert!(reports > 0, "{kind:?}: no report while it worked");
+    assert!(wrong.is_empty(), "{kind:?}, {reports} reports:\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn redis_balances_with_its_skew_while_it_works() {
+    a_busy_server_balances(Kind::Redis);
+}
+
+#[test]
+fn a_go_server_balances_with_its_skew_while_it_works() {
+    a_busy_server_balances(Kind::Go);
+}
+
+#[test]
+fn what_was_there_before_memprov_is_shown_as_preexisting() {
+    let Some(mut server) = started(Kind::Python) else { return };
+    server.go();
+    server.load().expect("the server takes load");
+    let agent = Agent::watching(server.pid()).expect("memprov starts");
+    let report = frozen(&server, &agent);
+    let mut wrong = balanced(&report);
+    let process = report.process(server.pid()).expect("the server is reported");
+    let before = process.resident_of(&["preexisting"]);
+    if before == 0 {
+        wrong.push("no byte is preexisting, and all of them are".to_owned());
+    }
+    if process.resident_of(&["mapping", "arena"]) > before {
+        wrong.push("more bytes at call sites than preexisting: nobody saw those calls".to_owned());
+    }
+    drop(server);
+    wrong.extend(agent.stop().err());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n  "));
+}
+
+#[test]
+fn a_background_save_takes_nothing_from_the_parents_owners() {
+    let Some((server, agent)) = watched(Kind::Redis) else { return };
+    server.load().expect("the server takes load");
+    let owned = |report: &Report, pid: u32| {
+        report.process(pid).and_then(|p| p.books.get("anon")).map_or((0, 0), |b| (b.owned, b.joint))
+    };
+    let (before, _) = owned(&frozen(&server, &agent), server.pid());
+    server.thaw();
+    let child = server.redis_save_slowly().expect("redis saves in the background");
+    let report = frozen(&server, &agent);
+    let mut wrong = balanced(&report);
+    let (during, _) = owned(&report, server.pid());
+    let (childs, common) = owned(&report, child);
+    if during < before / 100 * 98 {
+        wrong.push(format!(
+            "the parent owned {} MiB before and {} during the save",
+            megabytes(before),
+            megabytes(during)
+        ));
+    }
+    if childs > before / 10 || common < before / 10 * 8 {
+        wrong.push(format!("of {before} bytes the child owns {childs} and has {common} in common"));
+    }
+    drop(server);
+    wrong.extend(agent.stop().err());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n  "));
+}
+
+/// Mebibytes that the host can spare, as far as this test wants them.
+fn pool_size() -> u64 {
+    let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text
+            .lines()
+            .find(|l| l.starts_with("MemAvailable:"))?
+            .split_whitespace()
+            .nth(1)?
+            .to_owned();
+        line.parse::<u64>().ok()
+    });
+    if available.is_some_and(|kib| kib > 6 << 20) { 1638 } else { 160 }
+}
+
+#[test]
+fn eighteen_processes_never_own_more_than_there_is() {
+    if let Some(why) = host::no_live_tests() {
+        return host::skip("servers pool", why);
+    }
+    let program = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pool");
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("groundtruth");
+    host::compile_c(&sources, &program, &[]).expect("the workload compiles");
+    let mut command = std::process::Command::new(&program);
+    command.arg("pool").env("TRUTH_POOL_MIB", pool_size().to_string());
+    let mut pool = Workload::start_with(&mut command).expect("the workload starts");
+    pool.phase().expect("it is ready");
+    let agent = Agent::watching(pool.pid()).expect("memprov starts");
+    agent.fresh(pool.pid(), &[], SystemTime::now()).expect("memprov watches");
+    pool.go();
+    let truth = pool.phase().expect("it tells the truth").expect("a phase");
+    let pids = physical::family(pool.pid());
+    assert_eq!(pids.len(), 18);
+    let report =
+        agent.fresh(pool.pid(), &pids, SystemTime::now()).expect("a report about all of them");
+    let mut wrong = score::phase(&truth, &report, &score::Unseen::new(), true);
+    let owned: i64 = report.processes.iter().map(|p| p.over_resident(|b| b.owned)).sum();
+    let shared: u64 = report.shared.iter().filter_map(|row| row.resident.bytes).sum();
+    let told = u64::try_from(owned).unwrap_or(0) + shared;
+    match physical::distinct(&pids) {
+        None => host::skip(
+            "servers pool, physical bound",
+            "page frame numbers are hidden (CAP_SYS_ADMIN)",
+        ),
+        Some(there) if told > there => {
+            wrong.push(format!("{told} bytes are told, {there} are there"))
+        }
+        Some(there) if told < there / 10 * 9 => {
+            wrong.push(format!("only {told} of {there} bytes are told"))
+        }
+        Some(_) => {}
+    }
+    wrong.extend(agent.stop().err());
+    assert_eq!(pool.end(), End::Good);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n  "));
+}

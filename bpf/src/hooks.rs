@@ -224,7 +224,8 @@ impl Hooks {
             lifecycle: lost.lifecycle,
             stacks: lost.stacks,
             faults: lost.faults,
-            calls_full: lost.calls_full,
+            threads_full: lost.threads_full,
+            halves: lost.halves,
             lifecycle_misses: misses(false),
             fault_misses: misses(true),
         }

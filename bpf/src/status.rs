@@ -64,10 +64,14 @@ pub struct Losses {
     pub stacks: u64,
     /// Faults without room in the ring or over a budget.
     pub faults: u64,
-    /// Calls in flight that found no room in the table; they are part of `lifecycle`.
-    pub calls_full: u64,
+    /// Part of `lifecycle`: calls of threads that found no room in the table of threads.
+    pub threads_full: u64,
+    /// Part of `lifecycle`: calls with one end that was not seen, because the kernel skipped the program or because it
+    /// was before the hooks were attached or the process was selected.
+    pub halves: u64,
     /// Runs of lifecycle programs, for whatever process, that the kernel skipped because the program was already
-    /// running on that CPU. A watched call with one end skipped is part of `lifecycle`. Always 0 before Linux 5.12,
+    /// running on that CPU: it does so when another thread was preempted in it. Where a watched call lost one end by it
+    /// is in `halves`. Always 0 before Linux 5.12,
     /// which does not count them.
     pub lifecycle_misses: u64,
     /// The same for fault programs.

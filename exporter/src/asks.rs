@@ -12,6 +12,8 @@ use crate::socket::Refusal;
 
 /// How often a process that moves is scanned again before its book is closed as it is.
 const RETRIES: u8 = 3;
+/// Processes that one report waits for at most.
+const LATECOMERS: usize = 10_000;
 /// How long a report may wait for its scans.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -32,6 +34,7 @@ pub struct Pending {
     /// Scans must have begun after this.
     pub since: MonoTime,
     waiting: BTreeSet<Tgid>,
+    asked: BTreeSet<Tgid>,
     tries: BTreeMap<Tgid, u8>,
     /// Why processes could not be read.
     pub failures: Vec<String>,
@@ -41,8 +44,9 @@ impl Pending {
     /// Waits for a scan of each of `tgids`.
     #[must_use]
     pub fn new(ask: Ask, since: MonoTime, tgids: impl IntoIterator<Item = Tgid>) -> Self {
-        let waiting = tgids.into_iter().collect();
-        Self { ask, since, waiting, tries: BTreeMap::new(), failures: Vec::new() }
+        let waiting: BTreeSet<Tgid> = tgids.into_iter().collect();
+        let asked = waiting.clone();
+        Self { ask, since, waiting, asked, tries: BTreeMap::new(), failures: Vec::new() }
     }
 
     /// A scan that began at `begin` is in. Returns whether another one is wanted because the process moved.
@@ -68,9 +72,13 @@ impl Pending {
         }
     }
 
-    /// Waits for one more process.
-    pub fn add(&mut self, tgid: Tgid) {
-        self.waiting.insert(tgid);
+    /// Waits for one more process. Returns whether it is new to this report and there is room for it.
+    pub fn add(&mut self, tgid: Tgid) -> bool {
+        let new = self.asked.len() < LATECOMERS && self.asked.insert(tgid);
+        if new {
+            self.waiting.insert(tgid);
+        }
+        new
     }
 
     /// Whether all scans are in, or time is up.

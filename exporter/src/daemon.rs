@@ -472,6 +472,7 @@ impl Daemon<'_> {
     }
 
     fn answer(&mut self, now: MonoTime) {
+        self.latecomers(now);
         let names = self.fuser.names_waiting() > 0;
         let (ready, waiting): (Vec<Pending>, Vec<Pending>) = std::mem::take(&mut self.pending)
             .into_iter()
@@ -489,6 +490,22 @@ impl Daemon<'_> {
             // Who asked may have gone.
             drop(pending.ask.reply.try_send(answer));
         }
+    }
+
+    /// Processes that were forked just before a report was asked for are known once its first scans are in.
+    fn latecomers(&mut self, now: MonoTime) {
+        let mut jobs = Vec::new();
+        let mut pending = std::mem::take(&mut self.pending);
+        for p in pending.iter_mut().filter(|p| p.done(now) && !p.overdue(now) && p.ask.pid.is_some()) {
+            for space in self.fuser.subjects(p.ask.pid) {
+                let Some(tgid) = space.tgids.first().copied() else { continue };
+                if p.add(tgid) {
+                    jobs.push(self.plan.urgent(self.fuser.ledger(), tgid, now));
+                }
+            }
+        }
+        self.pending = pending;
+        self.send(jobs, now);
     }
 
     fn tick(&mut self, now: MonoTime) {

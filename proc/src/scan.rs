@@ -305,11 +305,11 @@ impl Scanner {
     /// `stat` and `status` of a thread that shows the memory: those of the leader, unless it has exited.
     fn thread(&self, tgid: Tgid, leader: &Stat) -> Result<(Option<Stat>, Status), ScanError> {
         let read = |e| self.failed(tgid, e);
+        if !leader.exited() {
+            return Ok((None, self.proc.status(tgid).map_err(read)?));
+        }
         let memory = self.proc.memory(tgid).map_err(read)?;
         let status = self.proc.status_in(&memory).map_err(read)?;
-        if !leader.exited() {
-            return Ok((None, status));
-        }
         let stat = self.proc.stat_in(&memory).map_err(read)?;
         if stat.exited() {
             return Err(ScanError::Vanished { tgid });

@@ -103,21 +103,26 @@ impl Agent {
     /// When none comes in time; with the daemon's log.
     pub fn fresh(&self, pid: u32, all: &[u32], since: SystemTime) -> Result<Report, String> {
         let until = Instant::now() + PATIENCE;
-        let mut last = None;
+        let mut lacking = "no report at all".to_owned();
         while Instant::now() < until {
             if let Some(report) = self.report(pid)? {
-                let fresh = |pid: &u32| report.process(*pid).is_some_and(|p| p.as_of >= since);
-                if fresh(&pid) && all.iter().all(fresh) {
+                let late = |pid: &u32| match report.process(*pid) {
+                    None => Some(format!("{pid} is not reported")),
+                    Some(p) => since
+                        .duration_since(p.as_of)
+                        .ok()
+                        .filter(|behind| !behind.is_zero())
+                        .map(|behind| format!("{pid} is {behind:?} behind")),
+                };
+                let all: Vec<_> = [pid].iter().chain(all).filter_map(late).collect();
+                if all.is_empty() {
                     return Ok(report);
                 }
-                last = Some(report.processes.iter().map(|p| (p.pid, p.as_of)).collect::<Vec<_>>());
+                lacking = all.join(", ");
             }
             sleep(Duration::from_millis(200));
         }
-        Err(format!(
-            "no books of {pid} and {all:?} as of {since:?} or later in {PATIENCE:?}; last as of {last:?}; log: {}",
-            self.log()
-        ))
+        Err(format!("no fresh books in {PATIENCE:?}: {lacking}; log: {}", self.log()))
     }
 
     /// Asks it to stop.

@@ -126,7 +126,9 @@ struct loss_totals {
 	__u64 lifecycle;
 	__u64 stacks;
 	__u64 faults;
-	__u64 calls_full;
+	/* Part of `lifecycle`: calls that found no room in `threads`, and calls with one end that was not seen. */
+	__u64 threads_full;
+	__u64 halves;
 };
 
 /* What is kept of one thread group. */

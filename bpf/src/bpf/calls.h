@@ -68,6 +68,12 @@ static __always_inline enum call compat_call(long id)
 	return CALL_NONE;
 }
 
+static __always_inline void lose_half(__u32 tgid)
+{
+	__sync_fetch_and_add(&lost.halves, 1);
+	lose_record(tgid);
+}
+
 /*
  * A hook is skipped where a thread is preempted in it and another one comes to it on that CPU (recursion misses; since
  * programs run preemptible, in kernels that preempt). One half of a call then shows that the other was missed, and
@@ -88,18 +94,15 @@ static __always_inline int enter(enum call call)
 		thread = bpf_map_lookup_elem(&threads, &id);
 	}
 	if (!thread) {
-		__sync_fetch_and_add(&lost.calls_full, 1);
+		__sync_fetch_and_add(&lost.threads_full, 1);
 		lose_record(id >> 32);
 		return 0;
 	}
 	/* The end of its last call was missed. */
 	if (thread->begin)
-		lose_record(id >> 32);
-	if (call == CALL_BRK) {
-		struct task_struct *task = (void *)bpf_get_current_task();
-
-		thread->brk = BPF_CORE_READ(task, mm, brk);
-	}
+		lose_half(id >> 32);
+	if (call == CALL_BRK)
+		thread->brk = READ_CURRENT_MM(brk);
 	thread->begin = bpf_ktime_get_ns();
 	return 0;
 }
@@ -128,7 +131,7 @@ static __always_inline int enter(enum call call)
 static __always_inline bool write_stack(__u64 begin, const struct pt_regs *regs)
 {
 	bool known;
-	__u32 want = stack_bytes((void *)bpf_get_current_task(), regs->sp, &known);
+	__u32 want = stack_bytes(regs->sp, &known);
 
 	if (want <= 2048)
 		return WRITE_STACK(2048, bpf_probe_read_user(side->stack, want, (void *)regs->sp) ? 0 : want);
@@ -247,7 +250,7 @@ static __always_inline int leave(enum call call, bool compat, const struct pt_re
 	if (!thread || !thread->begin) {
 		/* Its beginning was missed, or was before the hooks. */
 		if (watched(id >> 32))
-			lose_record(id >> 32);
+			lose_half(id >> 32);
 		return 0;
 	}
 	r.head.begin = thread->begin;

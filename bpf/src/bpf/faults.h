@@ -59,7 +59,6 @@ static __always_inline int fault(__u64 address, const struct pt_regs *at, __u32 
 {
 	__u32 hash = page_hash(address / PAGE_SIZE), tgid, zero = 0, want;
 	struct pt_regs regs;
-	struct task_struct *task;
 	__u64 bound, *own, *cpu, now;
 	struct space *space;
 	bool known, written;
@@ -73,12 +72,11 @@ static __always_inline int fault(__u64 address, const struct pt_regs *at, __u32 
 	bound = own ? *own : touch_default;
 	if (hash >= bound)
 		return 0;
-	task = (void *)bpf_get_current_task();
 	/*
-	 * A fault with faults disabled is never resolved: among them are those of these programs' own reads. This read
-	 * disables them itself, so it sees 1 where they were enabled.
+	 * A fault with faults disabled is never resolved: among them are those of these programs' own reads. Before Linux
+	 * 5.11 this read disables them itself, and sees 1 where they were enabled.
 	 */
-	if (BPF_CORE_READ(task, pagefault_disabled) > 1 || !BPF_CORE_READ(task, mm))
+	if (READ_CURRENT(pagefault_disabled) > !HAS_HELPER(get_current_task_btf) || !READ_CURRENT(mm))
 		return 0;
 
 	now = bpf_ktime_get_ns();
@@ -89,9 +87,9 @@ static __always_inline int fault(__u64 address, const struct pt_regs *at, __u32 
 		__sync_fetch_and_add(&lost.faults, 1);
 		return 0;
 	}
-	if (bpf_probe_read_kernel(&regs, sizeof(regs), at ? at : saved_regs(task)))
+	if (bpf_probe_read_kernel(&regs, sizeof(regs), at ? at : saved_regs()))
 		return 0;
-	want = stack_bytes(task, regs.sp, &known);
+	want = stack_bytes(regs.sp, &known);
 	if (want <= 2048)
 		written = WRITE_FAULT(2048, bpf_probe_read_user(side->stack, want, (void *)regs.sp) ? 0 : want);
 	else if (want <= 4096)

@@ -37,8 +37,24 @@ enum {
 };
 /* Only to ask whether a helper exists; the loader relocates the question. */
 enum bpf_func_id___ask {
-	BPF_FUNC_task_pt_regs___ask = 1,
+	BPF_FUNC_get_current_task_btf___ask = 1,
+	BPF_FUNC_task_pt_regs___ask,
 };
+#define HAS_HELPER(name)                                                                           \
+	bpf_core_enum_value_exists(enum bpf_func_id___ask, BPF_FUNC_##name##___ask)
+
+/*
+ * Read a field of the current task, or of its address space. Since Linux 5.11 with plain loads,
+ * before with a call for each.
+ */
+#define READ_CURRENT(field)                                                                        \
+	(HAS_HELPER(get_current_task_btf) ?                                                        \
+		 bpf_get_current_task_btf()->field :                                               \
+		 BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), field))
+#define READ_CURRENT_MM(field)                                                                     \
+	(HAS_HELPER(get_current_task_btf) ?                                                        \
+		 bpf_get_current_task_btf()->mm->field :                                           \
+		 BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), mm, field))
 
 /* arch/x86/include/asm/ptrace.h. The layout is user-space ABI, so it is read as a whole and not relocated. */
 struct pt_regs {

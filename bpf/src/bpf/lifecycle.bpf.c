@@ -34,9 +34,9 @@ enum side_flag abi_side_flag = 0;
 		return enter(call);                                                                \
 	}                                                                                          \
 	SEC("fexit/" #function)                                                                    \
-	int BPF_PROG(leave_##function, const struct pt_regs *regs, long ret)                       \
+	int leave_##function(unsigned long long *ctx)                                              \
 	{                                                                                          \
-		return leave(call, compat, regs, ret);                                                    \
+		return leave(call, compat, saved_regs(), ctx[1]);                                  \
 	}
 
 FENTRY(__x64_sys_mmap, CALL_MMAP, false)
@@ -60,9 +60,7 @@ FENTRY(__ia32_sys_prctl, CALL_PRCTL, true)
 
 static __always_inline bool in_compat_call(void)
 {
-	struct task_struct *task = (void *)bpf_get_current_task();
-
-	return BPF_CORE_READ(task, thread_info.status) & TS_COMPAT;
+	return READ_CURRENT(thread_info.status) & TS_COMPAT;
 }
 
 /* Which watched call this is, by the ABI that it came by. */
@@ -120,7 +118,7 @@ int BPF_PROG(count_any, struct pt_regs *regs, long id)
 	SEC("tp/syscalls/sys_exit_" #name)                                                         \
 	int tp_leave_##name(struct trace_event_raw_sys_exit *ctx)                                  \
 	{                                                                                          \
-		return leave(call, false, saved_regs((void *)bpf_get_current_task()), ctx->ret);   \
+		return leave(call, false, saved_regs(), ctx->ret);   \
 	}
 
 TP(mmap, CALL_MMAP)

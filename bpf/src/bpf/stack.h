@@ -8,10 +8,10 @@
  * frames of the first thread lie below start_stack, those of other threads below their TCB (%fs, which is in the
  * same mapping). `*known`: the copy will end there.
  */
-static __always_inline __u32 stack_bytes(struct task_struct *task, __u64 sp, bool *known)
+static __always_inline __u32 stack_bytes(__u64 sp, bool *known)
 {
-	__u64 top = BPF_CORE_READ(task, mm, start_stack);
-	__u64 tcb = BPF_CORE_READ(task, thread.fsbase);
+	__u64 top = READ_CURRENT_MM(start_stack);
+	__u64 tcb = READ_CURRENT(thread.fsbase);
 
 	/* In 64 bits, so that an end below sp is far away. */
 	*known = true;
@@ -24,11 +24,11 @@ static __always_inline __u32 stack_bytes(struct task_struct *task, __u64 sp, boo
 }
 
 /* Where the registers are saved that a thread entered the kernel with. Before Linux 5.15 there is no helper to ask, and no FRED that would move them. */
-static __always_inline const struct pt_regs *saved_regs(struct task_struct *task)
+static __always_inline const struct pt_regs *saved_regs(void)
 {
-	if (bpf_core_enum_value_exists(enum bpf_func_id___ask, BPF_FUNC_task_pt_regs___ask))
+	if (HAS_HELPER(task_pt_regs))
 		return (const struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	return BPF_CORE_READ(task, stack) + THREAD_SIZE - sizeof(struct pt_regs);
+	return READ_CURRENT(stack) + THREAD_SIZE - sizeof(struct pt_regs);
 }
 
 static __always_inline void fill_side(struct side_head *side, __u64 when, const struct pt_regs *regs)

@@ -102,7 +102,7 @@ static __always_inline struct space *space_of(__u32 tgid)
 	return space;
 }
 
-/* A thread draws so many credits at once: finding its space costs as much as the rest of the bookkeeping. */
+/* A thread draws so many credits at once, so as not to look for its space at every record. */
 #define DRAW 64
 
 /* Pays `cost` from the bucket at `until`. Two CPUs at once may pay once: a budget, not a count. */

@@ -50,7 +50,7 @@ fn balances(pid: u32, all: &[Evidence], losses: &memprov_bpf::Losses) {
     let seen = all.iter().filter(|e| matches!(e, Evidence::Lifecycle(_))).count() as u64;
     assert_eq!(seen + losses.lifecycle, MADE + quiet, "made = seen + lost");
     if losses.lifecycle_misses > 0 {
-        eprintln!("the kernel skipped programs: {losses:?}");
+        eprintln!("the kernel skipped programs: {losses:?} {:?}", gaps(all));
     }
     let told: u64 = gaps(all).iter().map(|gap| gap.lost).sum();
     assert_eq!(told, losses.lifecycle, "lost = told");
@@ -147,7 +147,7 @@ fn live_no_process_writes_more_than_its_budget() {
     assert_eq!(seen.len() as u64 + losses.lifecycle, 2 * BUSY + 1);
     assert!(gaps(&all).iter().all(|gap| gap.whose == Some(Tgid(child.pid))));
     let took = seen.last().unwrap().when.end.since(seen[0].when.begin).as_secs_f64();
-    let most = 100_000.0 + 50_000.0 * took + 10.0;
+    let most = 100_064.0 + 50_000.0 * took;
     assert!(seen.len() as f64 <= most, "{} in {took} s", seen.len());
     eprintln!("{} of {} seen in {took:.2} s", seen.len(), 2 * BUSY + 1);
 }

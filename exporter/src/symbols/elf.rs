@@ -150,9 +150,26 @@ impl Section {
     }
 }
 
+/// Where a file's bytes are in memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layout(Box<[Load]>);
+
+impl Layout {
+    /// The address before relocation of the byte at `offset` in the file, as an executable segment maps it.
+    ///
+    /// `offset` is that of a mapping, a multiple of the page size: segments are mapped in whole pages.
+    pub(crate) fn address_of_offset(&self, offset: u64) -> Option<u64> {
+        let load = self.0.iter().find(|l| {
+            let first = l.offset & !0xfff;
+            l.executable && offset >= first && offset < l.offset.saturating_add(l.size)
+        })?;
+        Some(load.address.wrapping_add(offset.wrapping_sub(load.offset)))
+    }
+}
+
 /// A loadable segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+struct Load {
     offset: u64,
     size: u64,
     address: u64,
@@ -166,7 +183,8 @@ pub(crate) struct Elf {
     pub(crate) image: Image,
     /// Its sections by index; empty when it has none or they are broken.
     pub(crate) sections: Vec<Section>,
-    loads: Vec<Load>,
+    /// Its loadable segments.
+    pub(crate) layout: Layout,
     notes: Vec<(u64, u64)>,
 }
 
@@ -212,7 +230,7 @@ impl Elf {
         }
         // A file without usable section headers is still a module: it has loads and perhaps a build id.
         let sections = Self::sections(&image, header).unwrap_or_default();
-        Ok(Self { image, sections, loads, notes })
+        Ok(Self { image, sections, layout: Layout(loads.into()), notes })
     }
 
     fn sections(image: &Image, header: &elf::FileHeader64<LE>) -> Result<Vec<Section>, ElfError> {
@@ -267,17 +285,6 @@ impl Elf {
             let table = self.sections.iter().find(|s| s.kind == kind)?;
             Some((table, self.sections.get(usize::try_from(table.link).ok()?)?))
         })
-    }
-
-    /// The address before relocation of the byte at `offset` in the file, as an executable segment maps it.
-    ///
-    /// `offset` is that of a mapping, a multiple of the page size: segments are mapped in whole pages.
-    pub(crate) fn address_of_offset(&self, offset: u64) -> Option<u64> {
-        let load = self.loads.iter().find(|l| {
-            let first = l.offset & !0xfff;
-            l.executable && offset >= first && offset < l.offset.saturating_add(l.size)
-        })?;
-        Some(load.address.wrapping_add(offset.wrapping_sub(load.offset)))
     }
 
     /// The GNU build id in hex, or Go's, or none.

@@ -16,7 +16,7 @@ fn read_all(file: &File) -> Result<usize, ElfError> {
     let elf = Elf::parse(Image::file(file.try_clone().unwrap())?)?;
     elf.build_id();
     elf.role("a.out");
-    elf.address_of_offset(0x1000);
+    elf.layout.address_of_offset(0x1000);
     let starts: Vec<u64> = elf
         .sections
         .iter()

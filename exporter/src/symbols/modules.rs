@@ -12,10 +12,10 @@ use memprov_ledger::identity::{ModuleId, Tgid};
 use memprov_ledger::stack::{Module, ModuleRole, StackEnd};
 
 use super::cfi::{Cfi, Registers, Rule, Scratch, StackBytes, follow};
-use super::elf::{Elf, ElfError, Image, role_of_name};
+use super::elf::{Elf, Image, Layout, role_of_name};
 use super::gopclntab::GoTable;
 use super::segments::{Binding, Code, Segment, process_dir};
-use super::source::{FileIdentity, ModuleSource, OpenError, SourceKind, open_segment, vdso};
+use super::source::{FileIdentity, ModuleSource, OpenError, Place, SourceKind, open_segment, vdso};
 use super::text;
 
 /// Rules remembered, over all modules.
@@ -36,6 +36,7 @@ enum Key {
 #[derive(Debug)]
 struct Entry {
     module: Module,
+    layout: Layout,
     source: ModuleSource,
     unwind: Unwind,
     told: bool,
@@ -49,12 +50,14 @@ enum Unwind {
 }
 
 impl Unwind {
-    fn read(elf: &Elf, limit: u64) -> Result<Self, ElfError> {
-        let (cfi, go) = (Cfi::read(elf, limit)?, GoTable::read(elf, limit)?);
+    /// What can be read; broken tables cost their own functions.
+    fn read(elf: &Elf, limit: u64) -> Self {
+        let cfi = Cfi::read(elf, limit).unwrap_or_default();
+        let go = GoTable::read(elf, limit).unwrap_or_default();
         if cfi.is_none() && go.is_none() {
-            return Ok(Self::None);
+            return Self::None;
         }
-        Ok(Self::Read { cfi: cfi.map(Box::new), go: go.map(Box::new), used: 0 })
+        Self::Read { cfi: cfi.map(Box::new), go: go.map(Box::new), used: 0 }
     }
 
     fn footprint(&self) -> usize {
@@ -144,7 +147,9 @@ impl Modules {
                 let Ok(elf) = vdso().and_then(|image| Ok(Elf::parse(image)?)) else {
                     return Binding::Nothing;
                 };
-                let Some(address) = elf.address_of_offset(0) else { return Binding::Nothing };
+                let Some(address) = elf.layout.address_of_offset(0) else {
+                    return Binding::Nothing;
+                };
                 let index = self.entry(Key::Vdso, || {
                     let name = "[vdso]".to_owned();
                     Entry::new(ModuleRole::Libc, name, elf.build_id(), SourceKind::Vdso)
@@ -152,9 +157,10 @@ impl Modules {
                 bound(index, segment.extent.start.wrapping_sub(address))
             }
             Code::Generated => {
-                let Some(path) = perf_map(&self.root, tgid) else { return Binding::Nothing };
+                let root = self.root.clone();
+                let Some(place) = perf_map(&root, tgid) else { return Binding::Nothing };
                 let index = self.entry(Key::Generated(tgid, since), || {
-                    let kind = SourceKind::PerfMap { path };
+                    let kind = SourceKind::PerfMap { root, tgid, place };
                     Entry::closed("[jit]".to_owned(), ModuleRole::Code, kind)
                 });
                 bound(index, 0)
@@ -165,35 +171,45 @@ impl Modules {
     fn bind_file(&mut self, tgid: Tgid, segment: &Segment, offset: u64, path: &[u8]) -> Binding {
         let base = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
         let name = text::lossless(base);
-        let opened = open_segment(&self.root, tgid, segment);
-        let (key, place) = match &opened {
-            Ok((_, identity, place)) => (Key::File(*identity), Some(place.clone())),
-            Err(_) => match segment.code {
-                Code::File { inode, .. } => (Key::Closed(inode), None),
-                Code::Vdso | Code::Generated => return Binding::Nothing,
+        let (file, identity, place) = match (open_segment(&self.root, tgid, segment), &segment.code)
+        {
+            (Ok(opened), _) => opened,
+            (Err(_), Code::File { inode, .. }) => {
+                return self.bind_closed(Key::Closed(*inode), name, segment, offset);
+            }
+            (Err(_), Code::Vdso | Code::Generated) => return Binding::Nothing,
+        };
+        let key = Key::File(identity);
+        let index = match self.by_key.get(&key) {
+            Some(index) => Some(*index),
+            None => match Image::file(file).and_then(Elf::parse) {
+                Ok(elf) => {
+                    let host = Place::below(self.root.clone(), Path::new(OsStr::from_bytes(path)));
+                    let kind = SourceKind::File { identity, places: Vec::new(), host };
+                    self.entry(key, || {
+                        let entry = Entry::new(elf.role(&name), name, elf.build_id(), kind);
+                        Entry { layout: elf.layout, ..entry }
+                    })
+                }
+                Err(_) => return self.bind_closed(key, name, segment, offset),
             },
         };
-        let elf =
-            opened.and_then(|(file, identity, _)| Ok((Elf::parse(Image::file(file)?)?, identity)));
-        let Ok((elf, identity)) = elf else {
-            let role = role_of_name(&name);
-            let index = self.entry(key, || Entry::closed(name, role, SourceKind::Unreadable));
-            // Without headers an address is that of its byte in the file: stable all the same.
-            return bound(index, segment.extent.start.wrapping_sub(offset));
+        let Some(entry) = index.and_then(|n| self.entries.get_mut(n)) else {
+            return Binding::Nothing;
         };
-        let host = host_path(&self.root, path);
-        let index = self.entry(key, || {
-            let kind = SourceKind::File { identity, places: vec![host] };
-            Entry::new(elf.role(&name), name, elf.build_id(), kind)
-        });
-        if let Some(entry) = index.and_then(|n| self.entries.get_mut(n)) {
-            place.into_iter().for_each(|place| entry.source.seen_at(place));
-            if let Unwind::Unread { failures } = &mut entry.unwind {
-                *failures = 0;
-            }
+        entry.source.seen_at(place);
+        if let Unwind::Unread { failures } = &mut entry.unwind {
+            *failures = 0;
         }
-        let address = elf.address_of_offset(offset).unwrap_or(offset);
+        let address = entry.layout.address_of_offset(offset).unwrap_or(offset);
         bound(index, segment.extent.start.wrapping_sub(address))
+    }
+
+    /// A file that cannot be read. Without headers an address is that of its byte in the file: stable all the same.
+    fn bind_closed(&mut self, key: Key, name: String, segment: &Segment, offset: u64) -> Binding {
+        let role = role_of_name(&name);
+        let index = self.entry(key, || Entry::closed(name, role, SourceKind::Unreadable));
+        bound(index, segment.extent.start.wrapping_sub(offset))
     }
 
     fn entry(&mut self, key: Key, make: impl FnOnce() -> Entry) -> Option<usize> {
@@ -259,10 +275,11 @@ impl Modules {
         if let Unwind::Unread { failures } = entry.unwind
             && failures < MAX_FAILURES
         {
-            let limit = self.unwind_limit as u64;
+            // The index of functions may take half as much again as the bytes.
+            let limit = self.unwind_limit as u64 / 3 * 2;
             entry.unwind = match entry.source.elf().map(|elf| Unwind::read(&elf, limit)) {
-                Ok(Ok(unwind)) => unwind,
-                Ok(Err(_)) | Err(OpenError::Elf(_)) => Unwind::None,
+                Ok(unwind) => unwind,
+                Err(OpenError::Elf(_)) => Unwind::None,
                 Err(_) => Unwind::Unread { failures: failures + 1 },
             };
             self.unwind_bytes += entry.unwind.footprint();
@@ -300,6 +317,7 @@ impl Entry {
     fn new(role: ModuleRole, name: String, build_id: Option<String>, kind: SourceKind) -> Self {
         Self {
             module: Module { name: name.clone(), build_id: build_id.clone(), role },
+            layout: Layout::default(),
             source: ModuleSource { name, build_id, kind },
             unwind: Unwind::Unread { failures: 0 },
             told: false,
@@ -329,18 +347,12 @@ fn slot(index: usize, address: u64) -> usize {
     usize::try_from(mixed >> 32).unwrap_or(0) % CACHED_RULES
 }
 
-/// A path as this host has it.
-fn host_path(root: &Path, path: &[u8]) -> PathBuf {
-    let path = Path::new(OsStr::from_bytes(path));
-    root.join(path.strip_prefix("/").unwrap_or(path))
-}
-
 /// The perf map of a process, `/tmp/perf-PID.map` in its own file system and by its own number, when there is one.
-fn perf_map(root: &Path, tgid: Tgid) -> Option<PathBuf> {
+fn perf_map(root: &Path, tgid: Tgid) -> Option<Place> {
     let dir = process_dir(root, tgid);
     let status = std::fs::read_to_string(dir.join("status")).ok()?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     let own: u32 = numbers.split_ascii_whitespace().last()?.parse().ok()?;
-    let path = dir.join("root/tmp").join(format!("perf-{own}.map"));
-    std::fs::symlink_metadata(&path).ok().filter(std::fs::Metadata::is_file).map(|_| path)
+    let place = Place::below(dir.join("root"), Path::new(&format!("tmp/perf-{own}.map")));
+    place.exists().then_some(place)
 }

@@ -12,7 +12,7 @@ use object::pod::slice_from_bytes;
 
 use super::demangle::demangle;
 use super::elf::{Elf, ElfError, Image, Section};
-use super::source::{ModuleSource, OpenError, SourceKind, open_plain};
+use super::source::{ModuleSource, OpenError, SourceKind, open_of_host, open_perf_map};
 use super::{gopclntab, perfmap};
 
 /// Larger tables are not read.
@@ -46,8 +46,10 @@ impl Namer {
         module: &ModuleSource,
         functions: &[u64],
     ) -> Result<Vec<Option<String>>, OpenError> {
-        if let SourceKind::PerfMap { path } = &module.kind {
-            return perfmap::names(path, functions);
+        if let SourceKind::PerfMap { root, tgid, place } = &module.kind {
+            let file = open_perf_map(root, *tgid, place)?;
+            let read = |source| ElfError::Read { what: "perf map", source }.into();
+            return perfmap::names(file, functions).map_err(read);
         }
         let elf = module.elf()?;
         let mut names = gopclntab::names(&elf, functions).unwrap_or(vec![None; functions.len()]);
@@ -74,7 +76,7 @@ impl Namer {
         let id = module.build_id.as_deref()?;
         let (first, rest) = id.split_at_checked(2)?;
         let dir = self.root.join("usr/lib/debug/.build-id").join(first);
-        let file = open_plain(&dir.join(format!("{rest}.debug"))).ok()?;
+        let file = open_of_host(&dir.join(format!("{rest}.debug"))).ok()?;
         let elf = Elf::parse(Image::file(file).ok()?).ok()?;
         (elf.build_id().as_deref() == Some(id)).then_some(elf)
     }

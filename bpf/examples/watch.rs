@@ -1,4 +1,5 @@
-//! Runs a command and prints the evidence of it: `watch [--fentry|--tp-btf|--tp] [--touch P] COMMAND…`.
+//! Runs a command and prints the evidence of it: `watch [--all] [--fentry|--tp-btf|--tp] [--touch P]
+//! COMMAND…`; with `--all`, of every process meanwhile.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -36,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut options = Options::new(Scope::Only(vec![Tgid(std::process::id())]));
     while let Some(arg) = args.next_if(|arg| arg.starts_with("--")) {
         match arg.as_str() {
+            "--all" => options.scope = Scope::All { except: Tgid(std::process::id()) },
             "--fentry" => options.mechanism = Some(Mechanism::Fentry),
             "--tp-btf" => options.mechanism = Some(Mechanism::TpBtf),
             "--tp" => options.mechanism = Some(Mechanism::Tp),

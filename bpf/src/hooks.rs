@@ -48,6 +48,12 @@ pub struct Hooks {
     run_time: OnceCell<Option<OwnedFd>>,
 }
 
+/// Hooks belong to one thread at a time, and may be handed to another.
+const _: () = {
+    const fn sent<T: Send>() {}
+    sent::<Hooks>();
+};
+
 impl fmt::Debug for Hooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hooks").field("status", &self.status).finish_non_exhaustive()

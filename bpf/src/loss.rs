@@ -140,7 +140,7 @@ impl Told {
         gap(Stream::Lifecycle, unnoticed(programs, &new, losses.halves > self.halves), None);
         self.halves = losses.halves;
         self.misses = misses;
-        let faults = (losses.faults + losses.fault_misses).saturating_sub(self.faults);
+        let faults = losses.faults.saturating_sub(self.faults);
         gap(Stream::Faults, faults, None);
         self.faults += faults;
     }

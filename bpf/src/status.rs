@@ -64,7 +64,7 @@ pub struct Losses {
     pub stacks: u64,
     /// Faults without room in the ring or over a budget.
     pub faults: u64,
-    /// Part of `lifecycle`: calls of threads that found no room in the table of threads.
+    /// Beginnings of calls that found no room in the table of threads. Those that succeeded are in `halves` too.
     pub threads_full: u64,
     /// Part of `lifecycle`: calls with one end that was not seen, because the kernel skipped the program or because it
     /// was before the hooks were attached or the process was selected.
@@ -74,7 +74,8 @@ pub struct Losses {
     /// is in `halves`. Always 0 before Linux 5.12,
     /// which does not count them.
     pub lifecycle_misses: u64,
-    /// The same for fault programs.
+    /// The same for fault programs. Most of these are no page of a process: a fault program that reads a stack that is not
+    /// there faults, and that fault is skipped.
     pub fault_misses: u64,
 }
 

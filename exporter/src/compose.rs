@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use memprov_ledger::book::{Closed, Kind, Row, Sharing, TouchTally};
-use memprov_ledger::evidence::{Backing, EvidenceClass, StackRef};
+use memprov_ledger::evidence::{Backing, Counters, EvidenceClass, StackRef};
 use memprov_ledger::identity::SpaceId;
 use memprov_ledger::ledger::Ledger;
 use memprov_ledger::pieces::Traits;
@@ -14,9 +14,9 @@ use memprov_ledger::time::MonoTime;
 use crate::fuse::Snapshot;
 use crate::owners::{Naming, Owner};
 use crate::report::{
-    Book, Control, Faults, FirstTouch, OwnerRow, Process, Quantity, Report, SCHEMA, SharedRow, TouchRow,
+    Book, Control, FaultShare, Faults, FirstTouch, OwnerRow, Process, Quantity, Report, SCHEMA, SharedRow, TouchRow,
 };
-use crate::stats::{fraction, wilson};
+use crate::stats::{fraction, scale, wilson};
 use crate::symbols::Stability;
 use crate::tables::Tables;
 use crate::trace::Header;
@@ -132,12 +132,12 @@ impl Composer<'_> {
             space_pids: space.tgids.iter().map(|t| t.0).collect(),
             cgroup: scan.cgroup.as_deref().map(str::to_owned),
             container: scan.cgroup.as_deref().and_then(memprov_proc::cgroup::container_id).map(str::to_owned),
-            as_of: wall::rfc3339(self.header.clock, closed.when.begin),
+            as_of: wall::rfc3339(self.header.clock, closed.as_of),
             lossless: space.lossless(),
             predates,
             books: books.collect(),
             owners,
-            faults: Faults { minor: scan.after.minor_faults, major: scan.after.major_faults },
+            faults: faults(space, &scan.after),
             first_touch: self.first_touch(space, &touched, anon),
         };
         space.tgids.iter().map(|tgid| Process { pid: tgid.0, ..one.clone() }).collect()
@@ -169,13 +169,13 @@ impl Composer<'_> {
                 lo: (!exact).then_some(row.lo),
                 hi: (!exact).then_some(row.hi),
             },
-            swapped: (swapped > 0).then(|| Quantity {
+            swapped: (swapped > 0).then_some(Quantity {
                 bytes: Some(swapped),
                 evidence: class,
                 lo: None,
                 hi: None,
             }),
-            growth_per_minute: history.and_then(|h| growth(h, &id, resident, closed.when.begin)),
+            growth_per_minute: history.and_then(|h| growth(h, &id, resident, closed.as_of)),
             intervals: row.intervals,
             first_touch: self.touch_rows(&row.touch, row.owned.get(Kind::Anon)),
             id,
@@ -298,6 +298,36 @@ fn growth(history: &VecDeque<Snapshot>, id: &str, now: u64, at: MonoTime) -> Opt
     )]
     let rate = (change as f64 * 60.0 / elapsed).round() as i64;
     Some(rate)
+}
+
+/// The kernel's count of faults, divided by kind of memory as the sample tells.
+fn faults(space: &Space, counters: &Counters) -> Faults {
+    let sampled = space.sampled_faults();
+    let watched = space.faults_counted();
+    let share = |samples: u64| {
+        let (lo, hi) = wilson(samples, sampled.total())?;
+        let of = watched?;
+        let faults = scale(of, samples, sampled.total());
+        let (lo, hi) = (fraction(of, lo).min(faults), fraction(of, hi).max(faults));
+        Some(FaultShare { faults, lo, hi, samples })
+    };
+    let by_kind = [
+        ("anon", sampled.anon),
+        ("file", sampled.file),
+        ("shmem", sampled.shmem),
+        ("unknown", sampled.unknown),
+    ];
+    let enough = sampled.total() >= UNITS;
+    Faults {
+        minor: counters.minor_faults,
+        major: counters.major_faults,
+        watched,
+        by_kind: by_kind
+            .into_iter()
+            .filter(|_| enough)
+            .filter_map(|(kind, samples)| Some((kind.to_owned(), share(samples)?)))
+            .collect(),
+    }
 }
 
 fn kind_name(kind: Kind) -> &'static str {

@@ -97,9 +97,6 @@ pub struct Scan {
     /// Age beyond which the owners of a process are a gap instead of a repeated number.
     #[serde(with = "units::duration")]
     pub max_age: Duration,
-    /// Time over which the first scan of all processes of a host is spread.
-    #[serde(with = "units::duration")]
-    pub initial_spread: Duration,
 }
 
 /// Buffers between kernel and daemon, in bytes.
@@ -205,7 +202,6 @@ impl Default for Config {
             scan: Scan {
                 budget: 0.01,
                 max_age: Duration::from_secs(600),
-                initial_spread: Duration::from_secs(60),
             },
             rings: Rings { lifecycle: 4 << 20, stacks: 16 << 20 },
             first_touch: FirstTouch { enabled: true, probability: 0.01 },

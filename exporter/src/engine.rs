@@ -18,7 +18,7 @@ use crate::report::Report;
 use crate::screen::Screen;
 use crate::support::{HookProbe, HookState, PagesProbe};
 use crate::trace::{Header, Line, Reader, Scope};
-use crate::{host, symbols};
+use crate::{host, symbols, wall};
 
 /// The engine of this host.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl Engine for Local {
         let mut fuser = Fuser::new(reader.header().clone(), "replay", panes);
         let mut broken = 0u64;
         let mut first = None;
-        while let Some(line) = reader.next() {
+        for line in reader.by_ref() {
             match line {
                 Ok(line) => {
                     let ended = fuser.pane_ends_with(&line);
@@ -132,10 +132,7 @@ impl Engine for Local {
     }
 
     fn otlp_json(&self, report: &Report) -> Result<String, Failure> {
-        let nanos = |text: &str| {
-            let parsed: Option<jiff::Timestamp> = text.parse().ok();
-            parsed.and_then(|t| u64::try_from(t.as_nanosecond()).ok()).unwrap_or(0)
-        };
+        let nanos = |text: &str| wall::parse(text).unwrap_or(0);
         let window =
             Window { start: nanos(&report.watching_since), end: nanos(&report.generated_at) };
         let identity = host::identity(Path::new("/"));

@@ -19,6 +19,7 @@ pub struct Exporting {
     exporter: Option<Exporter>,
     header: Header,
     owners: usize,
+    max_age: Duration,
 }
 
 impl Exporting {
@@ -33,7 +34,7 @@ impl Exporting {
             false => Some(Exporter::start(endpoint, Pace::default())?),
         };
         let owners = usize::try_from(config.export.max_owners).unwrap_or(usize::MAX);
-        Ok(Self { exporter, header: header.clone(), owners })
+        Ok(Self { exporter, header: header.clone(), owners, max_age: config.scan.max_age })
     }
 
     /// Whether anybody wants reports.
@@ -42,9 +43,15 @@ impl Exporting {
         self.exporter.is_some()
     }
 
-    /// Sends a report of the pane that ended at `end`.
+    /// Sends a report of the pane that ended at `end`. A process whose books are older than the configured age is left
+    /// out: a gap, not a repeated number.
     pub fn offer(&self, report: &Report, end: MonoTime) {
         if let Some(exporter) = &self.exporter {
+            let oldest = MonoTime(end.0.saturating_sub(nanos(self.max_age)));
+            let oldest = wall::unix_nanos(self.header.clock, oldest);
+            let mut report = report.clone();
+            report.processes.retain(|p| wall::parse(&p.as_of).is_some_and(|at| at >= oldest));
+            let report = &report;
             let window = Window {
                 start: wall::unix_nanos(self.header.clock, self.header.watching_since),
                 end: wall::unix_nanos(self.header.clock, end),
@@ -60,4 +67,8 @@ impl Exporting {
             tracing::info!(?stats, "export ended");
         }
     }
+}
+
+fn nanos(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod encode;
 pub mod engine;
 pub mod exporting;
+mod folding;
 pub mod fuse;
 pub mod host;
 pub mod otlp;

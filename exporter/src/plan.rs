@@ -12,7 +12,7 @@ use crate::sources::scans::Job;
 /// A process younger than this is not worth a scan out of turn: most end before.
 const SETTLED: Duration = Duration::from_millis(500);
 /// Questions about one process are asked this often at most.
-const AGAIN: Duration = Duration::from_millis(200);
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Keeps track of scans that were asked for.
 #[derive(Debug)]

@@ -117,13 +117,32 @@ pub struct Control {
     pub hi: u64,
 }
 
-/// Kernel counts of faults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Page faults: the kernel's counts, divided by kind of memory as a sample of them tells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Faults {
-    /// Minor.
+    /// Minor ones since the process began.
     pub minor: u64,
-    /// Major.
+    /// Major ones since the process began.
     pub major: u64,
+    /// Both, since it was first read.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub watched: Option<u64>,
+    /// `watched` by kind of memory: `anon`, `file`, `shmem`, `unknown`. Missing with too few samples.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub by_kind: BTreeMap<String, FaultShare>,
+}
+
+/// An estimated count of faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultShare {
+    /// The estimate.
+    pub faults: u64,
+    /// Lower end of its 95 % interval.
+    pub lo: u64,
+    /// Upper end.
+    pub hi: u64,
+    /// Sampled faults it rests on.
+    pub samples: u64,
 }
 
 /// A number with its evidence. `bytes: null` is unknown.

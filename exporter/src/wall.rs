@@ -19,6 +19,13 @@ pub fn rfc3339(clock: Clock, at: MonoTime) -> String {
     jiff::Timestamp::from_nanosecond(nanos).unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
+/// Nanoseconds since 1970 of an RFC 3339 instant; `None` for another text or an instant before 1970.
+#[must_use]
+pub fn parse(text: &str) -> Option<u64> {
+    let at: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(at.as_nanosecond()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::rfc3339;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jsonschema::Validator;
 use memprov::report::{
-    Book, Control, Faults, FirstTouch, FrameView, Host, OwnerRow, Process, Quantity, Report,
+    Book, Control, FaultShare, Faults, FirstTouch, FrameView, Host, OwnerRow, Process, Quantity, Report,
     SCHEMA, SharedRow, TouchRow,
 };
 use memprov_ledger::evidence::EvidenceClass;
@@ -87,7 +87,12 @@ fn sparse() -> Report {
         predates: 0,
         books: BTreeMap::from([("swap".into(), Book { skew: i64::MIN, ..Book::default() })]),
         owners: vec![owner],
-        faults: Faults::default(),
+        faults: Faults {
+            minor: 3,
+            major: 1,
+            watched: Some(4),
+            by_kind: [("anon".to_owned(), FaultShare { faults: 4, lo: 1, hi: 4, samples: 20 })].into(),
+        },
         first_touch: None,
     };
     let shared = SharedRow {

@@ -14,7 +14,7 @@ use crate::pieces::{Origin, Piece, Traits};
 use crate::ranges::RangeSet;
 use crate::scan::{Scan, object};
 use crate::space::Space;
-use crate::time::Span;
+use crate::time::{MonoTime, Span};
 use crate::touch::Touches;
 
 /// What a total of the kernel is about.
@@ -189,8 +189,8 @@ impl TouchTally {
 pub struct Closed {
     /// Whose.
     pub space: SpaceId,
-    /// When the scan ran: all of it holds as of its begin.
-    pub when: Span,
+    /// All of it holds as of this instant: the begin of the scan, or of a later reading that found nothing moved.
+    pub as_of: MonoTime,
     /// Nothing moved while the scan ran.
     pub at_rest: bool,
     /// Books of the kinds that the kernel prints.
@@ -310,7 +310,8 @@ impl Sharing<'_> {
             })
             .collect();
         let bug = scan.at_rest && scan.slack == 0 && books.iter().any(|b| b.skew != 0);
-        Some(Closed { space: space.id, when: scan.when, at_rest: scan.at_rest, books, rows, bug })
+        let as_of = space.confirmed.unwrap_or(scan.when.begin);
+        Some(Closed { space: space.id, as_of, at_rest: scan.at_rest, books, rows, bug })
     }
 
     /// Splits the present pages of a piece into its own and joint ones.

@@ -56,7 +56,7 @@ impl Ledger {
             Evidence::Lifecycle(event) => self.lifecycle(event),
             Evidence::Fault(fault) => {
                 let sample = self.sample;
-                self.space_of(fault.tgid).touches.fault(fault, sample);
+                self.space_of(fault.tgid).fault(fault, sample);
             }
             Evidence::Residency(seen) => self.residency(seen),
             Evidence::Total(total) => self.total(total),
@@ -223,7 +223,11 @@ impl Ledger {
 
     fn total(&mut self, total: &Total) {
         let space = self.read_space(total.tgid, total.start, total.when);
-        space.total = Some((total.when, total.counters));
+        space.totals(total.when, total.counters);
+        let unmoved = space.scan.as_ref().is_some_and(|scan| scan.after == total.counters);
+        if unmoved && space.still_since_scan() {
+            space.confirmed = Some(total.when.begin);
+        }
     }
 
     fn residency(&mut self, seen: &Residency) {

@@ -58,7 +58,8 @@ impl Space {
         let busy = self.changed >= seen.when.begin;
         let differences = self.reconcile(&seen.maps, seen.when, watching_since);
         let at_rest = !busy && seen.before == seen.after;
-        self.total = Some((seen.when, seen.after));
+        self.totals(seen.when, seen.after);
+        self.confirmed = None;
         self.scan = Some(Arc::new(Scan {
             when: seen.when,
             comm: Arc::clone(&seen.comm),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::evidence::{Backing, Change, Counters, Lifecycle, MapFlags, StackRef};
+use crate::evidence::{Backing, Change, Counters, Fault, Lifecycle, MapFlags, StackRef};
 use crate::identity::{Extent, Generation, IntervalId, ObjectKey, PAGE, SpaceId, StartTicks, Tgid};
 use crate::pieces::{Origin, Piece, PieceMap, Traits};
 use crate::scan::Scan;
@@ -37,6 +37,27 @@ pub(crate) struct Attach {
     pub(crate) stack: StackRef,
 }
 
+/// Faults of the sample, by the kind of memory that they were in. Counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampledFaults {
+    /// In anonymous memory (copies of private file pages with it).
+    pub anon: u64,
+    /// In memory of a file.
+    pub file: u64,
+    /// In shared memory: shmem and hugetlb.
+    pub shmem: u64,
+    /// Where the ledger knew nothing.
+    pub unknown: u64,
+}
+
+impl SampledFaults {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.anon + self.file + self.shmem + self.unknown
+    }
+}
+
 /// An address space: one per `mm` of the kernel.
 #[derive(Clone, Debug)]
 pub struct Space {
@@ -54,6 +75,8 @@ pub struct Space {
     pub born: MonoTime,
     /// The newest scan.
     pub scan: Option<Arc<Scan>>,
+    /// When a later reading proved that the newest scan still holds: totals unmoved, no event since.
+    pub confirmed: Option<MonoTime>,
     pub(crate) pieces: PieceMap,
     pub(crate) touches: Touches,
     pub(crate) next: u64,
@@ -76,6 +99,10 @@ pub struct Space {
     pub(crate) objects: Arc<BTreeSet<ObjectKey>>,
     /// The kernel's totals, newest reading.
     pub(crate) total: Option<(Span, Counters)>,
+    /// Faults of the sample, by kind of memory.
+    pub(crate) faults: SampledFaults,
+    /// The kernel's count of faults, minor and major, at the first reading.
+    pub(crate) first_faults: Option<u64>,
 }
 
 impl Space {
@@ -89,6 +116,7 @@ impl Space {
             start: None,
             born,
             scan: None,
+            confirmed: None,
             pieces: PieceMap::default(),
             touches: Touches::default(),
             next: 0,
@@ -103,6 +131,8 @@ impl Space {
             read: born,
             objects: Arc::default(),
             total: None,
+            faults: SampledFaults::default(),
+            first_faults: None,
         }
     }
 
@@ -115,6 +145,7 @@ impl Space {
             start: Some(start),
             born: when.end,
             scan: None,
+            confirmed: None,
             pieces: self.pieces.clone(),
             touches: Touches::default(),
             next: 0,
@@ -125,6 +156,8 @@ impl Space {
             changed: when.end,
             objects: Arc::clone(&self.objects),
             total: None,
+            faults: SampledFaults::default(),
+            first_faults: None,
             ..*self
         }
     }
@@ -144,6 +177,45 @@ impl Space {
     #[must_use]
     pub fn still_since_scan(&self) -> bool {
         self.scan.as_ref().is_some_and(|scan| self.changed < scan.when.begin) && !self.questions()
+    }
+
+    /// Takes a sampled fault in.
+    pub(crate) fn fault(&mut self, fault: &Fault, sample: Sample) {
+        let kind = match self.pieces.find(fault.address) {
+            None => &mut self.faults.unknown,
+            Some(piece) => match piece.origin.as_ref().map(|o| o.backing) {
+                Some(Backing::File(_)) if fault.write && !piece.traits.has(Traits::SHARED) => {
+                    &mut self.faults.anon
+                }
+                Some(Backing::File(_) | Backing::Special) => &mut self.faults.file,
+                Some(Backing::Shmem(_) | Backing::Hugetlb(_)) => &mut self.faults.shmem,
+                None if piece.traits.has(Traits::SHARED) => &mut self.faults.shmem,
+                Some(Backing::Anonymous) | None => &mut self.faults.anon,
+            },
+        };
+        *kind += 1;
+        self.touches.fault(fault, sample);
+    }
+
+    /// Faults of the sample so far, by kind.
+    #[must_use]
+    pub fn sampled_faults(&self) -> SampledFaults {
+        self.faults
+    }
+
+    /// Faults between the first and the newest reading of the kernel's count.
+    #[must_use]
+    pub fn faults_counted(&self) -> Option<u64> {
+        let (_, newest) = self.total?;
+        let newest = newest.minor_faults.saturating_add(newest.major_faults);
+        Some(newest.saturating_sub(self.first_faults?))
+    }
+
+    /// Takes the kernel's totals in.
+    pub(crate) fn totals(&mut self, when: Span, counters: Counters) {
+        let faults = counters.minor_faults.saturating_add(counters.major_faults);
+        self.first_faults.get_or_insert(faults);
+        self.total = Some((when, counters));
     }
 
     /// Whether no event of it was ever lost.

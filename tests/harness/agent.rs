@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -50,7 +50,7 @@ impl Agent {
         fs::create_dir(&state).map_err(|e| format!("make {}: {e}", state.display()))?;
         let log = File::create(home.path().join("log")).map_err(|e| format!("make a log: {e}"))?;
         let log_too = log.try_clone().map_err(|e| format!("share the log: {e}"))?;
-        let child = Command::new(&memprov)
+        let child = host::command(&memprov)
             .arg(command)
             .arg("--state-dir")
             .arg(&state)
@@ -80,7 +80,7 @@ impl Agent {
     /// # Errors
     /// When the answer is neither a report nor a refusal with status 69.
     pub fn report(&self, pid: u32) -> Result<Option<Report>, String> {
-        let done = Command::new(&self.memprov)
+        let done = host::command(&self.memprov)
             .args(["report", "--output", "json", "--pid", &pid.to_string(), "--state-dir"])
             .arg(self.state())
             .stdin(Stdio::null())
@@ -114,7 +114,8 @@ impl Agent {
                         .filter(|behind| !behind.is_zero())
                         .map(|behind| format!("{pid} is {behind:?} behind")),
                 };
-                let all: Vec<_> = [pid].iter().chain(all).filter_map(late).collect();
+                let others = all.iter().filter(|other| **other != pid);
+                let all: Vec<_> = [pid].iter().chain(others).filter_map(late).collect();
                 if all.is_empty() {
                     return Ok(report);
                 }
@@ -176,7 +177,7 @@ impl Drop for Agent {
 /// When replay fails, or gives two different answers.
 pub fn replayed(trace: &Path) -> Result<Report, String> {
     let once = || {
-        let done = Command::new(host::memprov())
+        let done = host::command(&host::memprov())
             .arg("replay")
             .arg(trace)
             .args(["--output", "report-json"])

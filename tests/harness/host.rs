@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// Says why a test was not run: on standard error, and in the file that `MEMPROV_SKIPS` names.
+/// Says why a test was not run: on standard error, and in the file that `TEST_SKIPS` names.
 ///
 /// # Panics
 /// When that file can't be written: a skip must not go unseen.
 pub fn skip(test: &str, why: &str) {
     eprintln!("SKIPPED {test}: {why}");
-    if let Some(path) = std::env::var_os("MEMPROV_SKIPS") {
+    if let Some(path) = std::env::var_os("TEST_SKIPS") {
         let mut file = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&path)
-            .expect("the file of MEMPROV_SKIPS opens");
+            .expect("the file of TEST_SKIPS opens");
         file.write_all(format!("{test}: {why}\n").as_bytes()).expect("a skip is noted");
     }
 }
@@ -33,14 +33,14 @@ pub fn no_live_tests() -> Option<&'static str> {
     }
 }
 
-/// The binary under test: `MEMPROV_BIN`, else the newest build in the target directory that holds this test.
+/// The binary under test: `TESTED_MEMPROV`, else the newest build in the target directory that holds this test.
 ///
 /// # Panics
 /// When there is none: a test of nothing must not pass.
 pub fn memprov() -> PathBuf {
-    if let Some(path) = std::env::var_os("MEMPROV_BIN") {
+    if let Some(path) = std::env::var_os("TESTED_MEMPROV") {
         let path = PathBuf::from(path);
-        assert!(path.is_file(), "MEMPROV_BIN names {}, which is no file", path.display());
+        assert!(path.is_file(), "TESTED_MEMPROV names {}, which is no file", path.display());
         return path;
     }
     let test = std::env::current_exe().expect("a test knows its own path");
@@ -53,11 +53,22 @@ pub fn memprov() -> PathBuf {
     let newest = ["release", "debug"].into_iter().filter_map(built).max();
     let Some((_, path)) = newest else {
         panic!(
-            "no memprov in {}/release or debug: run `cargo build --release -p memprov` first, or set MEMPROV_BIN",
+            "no memprov in {}/release or debug: run `cargo build --release -p memprov` first, or set TESTED_MEMPROV",
             target.display()
         )
     };
     path
+}
+
+/// A command of `memprov` that reads no configuration from this test's environment.
+pub fn command(memprov: &Path) -> Command {
+    let mut command = Command::new(memprov);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("MEMPROV_") {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Compiles C sources into `program`, optimised and without frame pointers, as distributions do.

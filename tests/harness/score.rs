@@ -37,9 +37,21 @@ pub fn phase(truth: &Phase, report: &Report, unseen: &Unseen, live: bool) -> Vec
     wrong.into_iter().map(|what| format!("{}: {what}", truth.phase)).collect()
 }
 
+/// Kinds that belong to no call site, whatever called: an allocator's or a thread's own.
+const NOBODYS: [&str; 2] = ["arena", "stack"];
+
+fn rows_of<'a>(said: &Statement, process: &'a Process) -> Vec<&'a OwnerRow> {
+    let of_a_site = |row: &&OwnerRow| !NOBODYS.contains(&row.kind.as_str());
+    process.owners.iter().filter(of_a_site).filter(|r| matches(said, &r.stack, &r.name)).collect()
+}
+
 fn matches(said: &Statement, stack: &[Frame], name: &str) -> bool {
     let by_site = said.site.as_deref().is_some_and(|s| site(stack) == Some(s));
-    by_site || said.name.as_deref().is_some_and(|part| name.contains(part))
+    by_site
+        || said.name.as_ref().is_some_and(|part| {
+            let part = part.to_ascii_lowercase();
+            name.to_ascii_lowercase().contains(&part)
+        })
 }
 
 /// Sum of one quantity; `None` when a row doesn't know it.
@@ -98,10 +110,14 @@ fn of_pid<'a>(
 
 fn owner(said: &Statement, late: bool, report: &Report, wrong: &mut Vec<String>) {
     let Some(process) = of_pid(said, report, wrong) else { return };
-    let rows: Vec<_> = process.owners.iter().filter(|r| matches(said, &r.stack, &r.name)).collect();
+    let rows = rows_of(said, process);
     let mut check = |what: &str, of: fn(&OwnerRow) -> Option<&Quantity>, truth: u64, bounds| {
         if rows.is_empty() && truth != 0 {
-            wrong.push(format!("{} {what}: no such owner, the truth is {truth}", label(said)));
+            wrong.push(format!(
+                "{} {what}: no such owner, the truth is {truth}; there are {}",
+                label(said),
+                largest(process)
+            ));
         } else {
             let sum = sum(rows.iter().map(|row| of(row)));
             if !agrees(sum.as_ref(), truth, bounds) {
@@ -118,6 +134,14 @@ fn owner(said: &Statement, late: bool, report: &Report, wrong: &mut Vec<String>)
     if let Some(swapped) = said.swapped {
         check("swapped", |r| r.swapped.as_ref(), swapped, late);
     }
+}
+
+/// The rows that a reader of a failure looks at first.
+fn largest(process: &Process) -> String {
+    let mut rows: Vec<_> = process.owners.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(resident(row)));
+    let show = |row: &&OwnerRow| format!("{} {} {}", row.kind, row.name, resident(row));
+    rows.iter().take(5).map(show).collect::<Vec<_>>().join(", ")
 }
 
 fn shared(said: &Statement, late: bool, report: &Report, wrong: &mut Vec<String>) {
@@ -144,8 +168,7 @@ fn shared(said: &Statement, late: bool, report: &Report, wrong: &mut Vec<String>
         ));
     }
     for process in &report.processes {
-        let own: u64 =
-            process.owners.iter().filter(|r| matches(said, &r.stack, &r.name)).map(resident).sum();
+        let own: u64 = rows_of(said, process).into_iter().map(resident).sum();
         if own != 0 {
             wrong.push(format!(
                 "{} is shared, and {own} bytes of it are also owned by {}",
@@ -175,8 +198,9 @@ fn kind(said: &Statement, report: &Report, wrong: &mut Vec<String>) {
     let hi = said.resident_hi.unwrap_or(said.resident);
     if bytes < said.resident || bytes > hi {
         wrong.push(format!(
-            "rows of kind {kind}: {bytes}, the truth is in [{}, {hi}]",
-            said.resident
+            "rows of kind {kind}: {bytes}, the truth is in [{}, {hi}]; there are {}",
+            said.resident,
+            largest(process)
         ));
     }
 }
@@ -195,7 +219,8 @@ fn dead(truth: &Phase, report: &Report, unseen: &Unseen, wrong: &mut Vec<String>
     }
     for process in &report.processes {
         let known = named.get(process.space.as_str());
-        for row in process.owners.iter().filter(|row| resident(row) > 0) {
+        let held = |row: &&OwnerRow| resident(row) > 0 && !NOBODYS.contains(&row.kind.as_str());
+        for row in process.owners.iter().filter(held) {
             let Some(site) = site(&row.stack) else { continue };
             if !known.is_some_and(|k| k.contains(site)) && !unseen.contains(site) {
                 wrong.push(format!(

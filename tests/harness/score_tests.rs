@@ -55,7 +55,7 @@ fn every_departure_from_the_truth_is_found() {
         (format!("{owner}/stack/1/function"), json!(null), "no such owner"),
         ("/processes/0/owners/1/resident/bytes".into(), json!(12_288), "rows of kind stack"),
         ("/processes/0/owners/1/kind".into(), json!("pool"), "rows of kind stack: 0"),
-        ("/processes/0/owners/1/name".into(), json!("a pool"), "also owned by 7"),
+        (format!("{owner}/name"), json!("a pool"), "also owned by 7"),
         ("/processes/0/books/anon/owned".into(), json!(4096), "doesn't close"),
         ("/processes/0/books/anon/unattributed".into(), json!(-4096), "less than nothing"),
         ("/processes/0/books/anon/skew".into(), json!(4096), "at rest with a skew"),
@@ -79,6 +79,16 @@ fn every_departure_from_the_truth_is_found() {
             assert!(wrong.iter().any(|w| w.contains(sentence)), "{place} = {value}: {wrong:?}");
         }
     }
+}
+
+#[test]
+fn an_arena_belongs_to_no_site_though_one_called() {
+    let mut report = good();
+    report["processes"][0]["owners"][0]["kind"] = json!("arena");
+    let wrong = judge(&report);
+    assert!(wrong.iter().any(|w| w.contains("site_a of 7 resident: no such owner")), "{wrong:?}");
+    report["processes"][0]["owners"][0]["stack"] = json!([{"function": "site_other"}]);
+    assert!(!judge(&report).iter().any(|w| w.contains("site_other")));
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub struct Statement {
     pub pid: Option<u32>,
     /// Call site.
     pub site: Option<String>,
-    /// A part of the owner's name.
+    /// A part of the owner's name, in any case.
     pub name: Option<String>,
     /// Kind of book or of rows.
     pub kind: Option<String>,

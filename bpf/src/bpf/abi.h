@@ -126,8 +126,9 @@ struct loss_totals {
 	__u64 lifecycle;
 	__u64 stacks;
 	__u64 faults;
-	/* Part of `lifecycle`: calls that found no room in `threads`, and calls with one end that was not seen. */
+	/* Calls that found no room in `threads`. */
 	__u64 threads_full;
+	/* Part of `lifecycle`: calls with one end that was not seen. */
 	__u64 halves;
 };
 

@@ -93,9 +93,9 @@ static __always_inline int enter(enum call call)
 		bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST);
 		thread = bpf_map_lookup_elem(&threads, &id);
 	}
+	/* The end of the call will find nothing either, and count it. */
 	if (!thread) {
 		__sync_fetch_and_add(&lost.threads_full, 1);
-		lose_record(id >> 32);
 		return 0;
 	}
 	/* The end of its last call was missed. */
@@ -118,7 +118,7 @@ static __always_inline int enter(enum call call)
 				fill_side(&side->head, begin, regs);                               \
 				side->head.kind = SIDE_STACK;                                      \
 				side->head.bytes = bytes;                                          \
-				if (known || bytes < want)                                  \
+				if (known || bytes < want)                                         \
 					side->head.flags |= SIDE_COMPLETE;                         \
 				bpf_ringbuf_submit(side, wake_flag(&stacks, stacks_wake));         \
 			} else {                                                                   \
@@ -207,7 +207,8 @@ static __always_inline void write_record(struct thread *thread, struct call_reco
 	bpf_ringbuf_submit(record, wake_flag(&lifecycle, lifecycle_wake));
 }
 
-static __always_inline void write_name(struct thread *thread, struct record_head *head, __u64 address, __u64 length, __u64 name)
+static __always_inline void write_name(struct thread *thread, struct record_head *head, __u64 address,
+				       __u64 length, __u64 name)
 {
 	struct name_record *record = NULL;
 	long read = 0;
@@ -248,8 +249,11 @@ static __always_inline int leave(enum call call, bool compat, const struct pt_re
 	__u32 word[6];
 
 	if (!thread || !thread->begin) {
-		/* Its beginning was missed, or was before the hooks. */
-		if (watched(id >> 32))
+		/*
+		 * Its beginning was missed, or was before the hooks. Not so where it failed: what seccomp denies has an
+		 * end only.
+		 */
+		if (!failed && watched(id >> 32))
 			lose_half(id >> 32);
 		return 0;
 	}

@@ -47,7 +47,7 @@ static __always_inline __u32 page_hash(__u64 page)
 			side->head.error = error;                                                  \
 			side->head.address = address;                                              \
 			side->head.threshold = bound;                                              \
-			if (known || bytes < want)                                          \
+			if (known || bytes < want)                                                 \
 				side->head.flags |= SIDE_COMPLETE;                                 \
 			bpf_ringbuf_submit(side, wake_flag(&stacks, stacks_wake));                 \
 		}                                                                                  \

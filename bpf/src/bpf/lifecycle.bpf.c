@@ -118,7 +118,7 @@ int BPF_PROG(count_any, struct pt_regs *regs, long id)
 	SEC("tp/syscalls/sys_exit_" #name)                                                         \
 	int tp_leave_##name(struct trace_event_raw_sys_exit *ctx)                                  \
 	{                                                                                          \
-		return leave(call, false, saved_regs(), ctx->ret);   \
+		return leave(call, false, saved_regs(), ctx->ret);                                 \
 	}
 
 TP(mmap, CALL_MMAP)

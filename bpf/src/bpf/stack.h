@@ -23,7 +23,10 @@ static __always_inline __u32 stack_bytes(__u64 sp, bool *known)
 	return STACK_BYTES;
 }
 
-/* Where the registers are saved that a thread entered the kernel with. Before Linux 5.15 there is no helper to ask, and no FRED that would move them. */
+/*
+ * Where the registers are saved that a thread entered the kernel with. Before Linux 5.15 there is no helper to ask, and
+ * no FRED that would move them.
+ */
 static __always_inline const struct pt_regs *saved_regs(void)
 {
 	if (HAS_HELPER(task_pt_regs))

@@ -72,8 +72,8 @@ struct thread {
 };
 
 /*
- * Threads with a call in flight, by pid_tgid. An entry stays for the life of its thread, because writing it in place is cheaper than
- * inserting and deleting it. Preallocated: programs run where allocation may fail.
+ * Threads that made a call, by pid_tgid. An entry stays for the life of its thread, because writing it in place is
+ * cheaper than inserting and deleting it. Preallocated: programs run where allocation may fail.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -132,8 +132,8 @@ static __always_inline void lose_record(__u32 tgid)
 }
 
 /*
- * Wakes the reader when the ring's fill passes `level`. A band and no exact crossing, because of other CPUs; and no more
- * than a band, because each wake-up costs an interrupt. Else the reader comes by itself, on its timer.
+ * Wakes the reader when the ring's fill passes `level`. A band and no exact crossing, because of other CPUs; and no
+ * more than a band, because each wake-up costs an interrupt. Else the reader comes by itself, on its timer.
  */
 static __always_inline __u64 wake_flag(void *ring, __u64 level)
 {

@@ -172,3 +172,32 @@ fn live_all_processes_but_one_are_watched() {
         assert!(changes(&all, std::process::id()).is_empty());
     }
 }
+
+extern "C" fn execs(_: *mut libc::c_void) -> *mut libc::c_void {
+    map_page();
+    let args = [c"/bin/true".as_ptr(), ptr::null()];
+    call(libc::SYS_execve, [args[0] as i64, args.as_ptr() as i64, 0, 0, 0, 0]);
+    ptr::null_mut()
+}
+
+#[test]
+fn live_an_exec_by_another_thread_is_one_of_the_process() {
+    for mechanism in mechanisms() {
+        let child = Child::fork(|_| {
+            // SAFETY: as in `leader_goes_first`; the exec ends both threads.
+            unsafe {
+                let mut thread = 0;
+                libc::pthread_create(&raw mut thread, ptr::null(), execs, ptr::null_mut());
+                libc::pause();
+            }
+        });
+        let mut hooks = Hooks::load(&only(mechanism, &[child.pid])).unwrap();
+        child.begin();
+        let all = until_exit(&mut hooks, child.pid, &mut Stacks::default());
+        assert_eq!(child.reap(), 0);
+        let seen = changes(&all, child.pid);
+        let count = |change: &Change| seen.iter().filter(|l| l.change == *change).count();
+        assert_eq!((count(&Change::Exec), count(&Change::Exit)), (1, 1), "{mechanism:?}");
+        assert_eq!(hooks.losses().lifecycle, 0);
+    }
+}

@@ -45,10 +45,6 @@ impl Config {
                 })
             })
             .or_else(|| within("scan.max_age", self.scan.max_age, seconds(1), seconds(7 * 86_400)))
-            .or_else(|| {
-                let spread = self.scan.initial_spread;
-                within("scan.initial_spread", spread, Duration::ZERO, seconds(3600))
-            })
             .or_else(|| ring("rings.lifecycle", self.rings.lifecycle))
             .or_else(|| ring("rings.stacks", self.rings.stacks))
             .or_else(|| {

@@ -9,7 +9,7 @@
 //!    files that [`Unwinder::source`] hands over.
 //! 3. [`attribute`] decides whose doing it was: a call site, an allocator's arena, a thread stack, the dynamic linker
 //!    (`site`, with the lists of `known`).
-//! 4. [`lines`] finds source lines, for the client only.
+//! 4. [`lines()`] finds source lines, for the client only.
 //!
 //! All files read here belong to whoever runs the programs. Sizes are bounded before memory is taken, loops before they
 //! run, and an error costs the names or frames of that file only.

@@ -143,17 +143,11 @@ impl Fuser {
         let Some(pid) = pid else { return self.ledger.spaces().collect() };
         let Some(first) = self.ledger.space(pid) else { return Vec::new() };
         let mut chosen = vec![first.id];
-        // A child is younger than its parent, but parents of spaces that were there before the watch are told by
-        // scans: repeat until nothing is added.
+        // A parent that was there before the watch may have been met after its child: repeat until nothing is added.
         loop {
             let mut grown = false;
             for space in self.ledger.spaces().filter(|s| !chosen.contains(&s.id)).collect::<Vec<_>>() {
-                let parent = space
-                    .scan
-                    .as_ref()
-                    .and_then(|scan| self.ledger.space(scan.parent))
-                    .map(|p| p.id)
-                    .or(space.parent);
+                let parent = space.parent;
                 if parent.is_some_and(|p| chosen.contains(&p)) {
                     chosen.push(space.id);
                     grown = true;

@@ -34,8 +34,11 @@ impl Terminal {
             return usual;
         }
         rustix::termios::tcgetwinsize(io::stdout())
-            .map_or(usual, |size| usize::from(size.ws_col))
-            .max(1)
+            .ok()
+            .map(|size| usize::from(size.ws_col))
+            // A terminal that does not know says 0.
+            .filter(|columns| *columns > 0)
+            .unwrap_or(usual)
     }
 }
 

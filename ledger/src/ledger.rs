@@ -157,7 +157,9 @@ impl Ledger {
                 let id = self.mint();
                 let mut space = Space::new(id, event.tgid, event.when.begin);
                 let old = self.space_of(event.tgid);
-                (space.start, space.parent) = (old.start, old.parent);
+                // After vfork the space is the parent's, which goes on in it.
+                let parent = if old.tgids.len() > 1 { Some(old.id) } else { old.parent };
+                (space.start, space.parent) = (old.start, parent);
                 self.leave(event.tgid, event.when, Some(id));
                 space.changed = event.when.end;
                 self.settle(event.tgid, space);
@@ -232,8 +234,12 @@ impl Ledger {
 
     fn residency(&mut self, seen: &Residency) {
         let since = self.watching_since;
+        let parent = self.space(seen.parent).map(|s| s.id);
         let space = self.read_space(seen.tgid, seen.start, seen.when);
         let id = space.id;
+        if space.parent.is_none() && space.scan.is_none() {
+            space.parent = parent.filter(|parent| *parent != id);
+        }
         let d = space.scanned(seen, since);
         self.differences.adopted += d.adopted;
         self.differences.vanished += d.vanished;

@@ -26,13 +26,15 @@ pub enum RssAccuracy {
 /// counts up to 16 where the kernel batches those, too (5.10), so that a thread which maps files can exceed the bound
 /// for a moment.
 const EVENTS: u64 = 64;
+/// Readings at most until one is undisturbed.
+const TRIES: u32 = 100;
 /// Pages that each thread of the trial touches: below every batch.
 const TOUCHED: usize = 7;
 
 impl RssAccuracy {
     /// Tries it on ourselves: threads on different CPUs touch a few pages each; then `status` and `smaps_rollup`, which
-    /// walks the pages, are compared. Other threads of ours may move memory meanwhile: one equal reading in eight is
-    /// enough, as remainders of several CPUs or threads do not vanish by waiting.
+    /// walks the pages, are compared. Other threads of ours may move memory meanwhile: a reading that is unequal counts
+    /// only when `status` is the same before and after it.
     ///
     /// For files of another machine its version decides, never for exact.
     #[must_use]
@@ -95,14 +97,20 @@ fn tried_exact(proc: &Proc) -> bool {
             }
         }
         touched.wait();
-        let equal = (0..8).any(|_| {
-            let status = proc.status(own).ok().map(|status| status.amounts);
+        let mut equal = false;
+        for _ in 0..TRIES {
+            let before = proc.status(own).ok().map(|status| status.amounts);
             let rollup = proc.rollup(own).ok();
-            status.zip(rollup).is_some_and(|(status, rollup)| {
-                status.rss_anon.is_some()
-                    && (status.rss_anon, status.vm_rss) == (rollup.anonymous, rollup.rss)
-            })
-        });
+            let after = proc.status(own).ok().map(|status| status.amounts);
+            let Some(((before, after), rollup)) = before.zip(after).zip(rollup) else { break };
+            let disturbed = (before.rss_anon, before.vm_rss) != (after.rss_anon, after.vm_rss);
+            equal = before.rss_anon.is_some()
+                && (before.rss_anon, before.vm_rss) == (rollup.anonymous, rollup.rss);
+            if equal || !disturbed {
+                break;
+            }
+            thread::sleep(std::time::Duration::from_millis(2));
+        }
         done.wait();
         equal
     })

@@ -36,7 +36,6 @@ const RESERVED: [(&str, &[&str]); 7] = [
     ("opentelemetry", &["memprov", "memprov-tests"]),
     ("tonic", &["memprov", "memprov-tests"]),
     ("tokio", &["memprov", "memprov-tests"]),
-    ("framehop", &["memprov"]),
     ("blazesym", &["memprov"]),
 ];
 

@@ -49,12 +49,12 @@ pub fn start(
     jobs: Receiver<Job>,
     inbox: SyncSender<Input>,
 ) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name("scans".to_owned()).spawn(move || {
-        let proc = Proc::at(&root);
-        let scanner = Scanner::new(proc.clone(), ScanOptions::default());
-        Thread { proc, scanner, budget: Budget::new(budget, BURST, clock::now()), queue: VecDeque::new(), inbox }
-            .run(&jobs);
-    })
+    // Before other threads work: what the kernel's figures are worth is found out on ourselves.
+    let proc = Proc::at(&root);
+    let scanner = Scanner::new(proc.clone(), ScanOptions::default());
+    let budget = Budget::new(budget, BURST, clock::now());
+    let thread = Thread { proc, scanner, budget, queue: VecDeque::new(), inbox };
+    std::thread::Builder::new().name("scans".to_owned()).spawn(move || thread.run(&jobs))
 }
 
 struct Thread {

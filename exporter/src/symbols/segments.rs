@@ -13,7 +13,7 @@ use memprov_ledger::identity::{Extent, Tgid};
 const MAX_SEGMENTS: usize = 4096;
 const MAX_LINE: u64 = 32 << 10;
 /// Threads tried where the leader has exited: its own list is empty then.
-const MAX_THREADS: usize = 64;
+pub(crate) const MAX_THREADS: usize = 64;
 
 /// Device and inode as `maps` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

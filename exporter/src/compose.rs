@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memprov_ledger::book::{Closed, Kind, Row, Sharing, TouchTally};
 use memprov_ledger::evidence::{Backing, Counters, EvidenceClass, StackRef};
-use memprov_ledger::identity::SpaceId;
+use memprov_ledger::identity::{SpaceId, Tgid};
 use memprov_ledger::ledger::Ledger;
 use memprov_ledger::pieces::Traits;
 use memprov_ledger::space::Space;
@@ -14,7 +14,8 @@ use memprov_ledger::time::MonoTime;
 use crate::fuse::Snapshot;
 use crate::owners::{Naming, Owner};
 use crate::report::{
-    Book, Control, FaultShare, Faults, FirstTouch, OwnerRow, Process, Quantity, Report, SCHEMA, SharedRow, TouchRow,
+    Book, Control, FaultShare, Faults, FirstTouch, OwnerRow, Process, Quantity, Report, SCHEMA,
+    SharedRow, TouchRow,
 };
 use crate::stats::{fraction, scale, wilson};
 use crate::symbols::Stability;
@@ -68,7 +69,12 @@ impl Composer<'_> {
             host: self.header.host.clone(),
             processes,
             shared: self.shared(spaces),
-            lost: self.ledger.lost().iter().map(|(stream, n)| (stream.id().to_owned(), *n)).collect(),
+            lost: self
+                .ledger
+                .lost()
+                .iter()
+                .map(|(stream, n)| (stream.id().to_owned(), *n))
+                .collect(),
         }
     }
 
@@ -88,7 +94,9 @@ impl Composer<'_> {
             .rows
             .keys()
             .filter(|claim| claim.traits.has(Traits::EXEC))
-            .filter_map(|claim| claim.origin.as_ref().filter(|o| matches!(o.backing, Backing::File(_))))
+            .filter_map(|claim| {
+                claim.origin.as_ref().filter(|o| matches!(o.backing, Backing::File(_)))
+            })
             .filter_map(|origin| origin.path.clone())
             .collect();
         let naming = self.naming(&images);
@@ -115,23 +123,33 @@ impl Composer<'_> {
             return Vec::new();
         };
         let sums = self.sums(&closed);
-        let mut owners: Vec<OwnerRow> = sums.values().map(|sum| self.row(sum, &closed, history)).collect();
+        let mut owners: Vec<OwnerRow> =
+            sums.values().map(|sum| self.row(sum, &closed, history)).collect();
         owners.sort_by(|a, b| {
-            (b.resident.bytes, b.reserved.bytes, &a.id).cmp(&(a.resident.bytes, a.reserved.bytes, &b.id))
+            (b.resident.bytes, b.reserved.bytes, &a.id).cmp(&(
+                a.resident.bytes,
+                a.reserved.bytes,
+                &b.id,
+            ))
         });
         let predates = sums.values().map(|s| s.row.predates).sum();
-        let books = closed.books.iter().map(|b| (kind_name(b.kind).to_owned(), book(b, closed.at_rest)));
+        let books =
+            closed.books.iter().map(|b| (kind_name(b.kind).to_owned(), book(b, closed.at_rest)));
         let mut touched = TouchTally::default();
         sums.values().for_each(|s| touched.merge(&s.row.touch));
         let anon = sums.values().map(|s| s.row.owned.get(Kind::Anon)).sum();
         let one = Process {
             pid: 0,
-            start_time: space.start.map_or(0, |s| s.0),
+            start_time: 0,
             comm: scan.comm.to_string(),
             space: format!("{:x}", space.id.0),
             space_pids: space.tgids.iter().map(|t| t.0).collect(),
             cgroup: scan.cgroup.as_deref().map(str::to_owned),
-            container: scan.cgroup.as_deref().and_then(memprov_proc::cgroup::container_id).map(str::to_owned),
+            container: scan
+                .cgroup
+                .as_deref()
+                .and_then(memprov_proc::cgroup::container_id)
+                .map(str::to_owned),
             as_of: wall::rfc3339(self.header.clock, closed.as_of),
             lossless: space.lossless(),
             predates,
@@ -140,7 +158,9 @@ impl Composer<'_> {
             faults: faults(space, &scan.after),
             first_touch: self.first_touch(space, &touched, anon),
         };
-        space.tgids.iter().map(|tgid| Process { pid: tgid.0, ..one.clone() }).collect()
+        let start = |tgid: &Tgid| space.starts.get(tgid).map_or(0, |start| start.0);
+        let of = |tgid: &Tgid| Process { pid: tgid.0, start_time: start(tgid), ..one.clone() };
+        space.tgids.iter().map(of).collect()
     }
 
     fn row(&self, sum: &Sum, closed: &Closed, history: Option<&VecDeque<Snapshot>>) -> OwnerRow {
@@ -217,7 +237,10 @@ impl Composer<'_> {
         let mut rows: Vec<TouchRow> = by_owner
             .into_values()
             .filter_map(|(owner, units, bytes)| {
-                #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "a share needs no more than 53 bits"
+                )]
                 let share = bytes as f64 / tally.sampled_bytes.max(1) as f64;
                 let (lo, hi) = wilson(units, tally.sampled)?;
                 let estimate = fraction(anon, share);
@@ -277,7 +300,9 @@ impl Composer<'_> {
                 }
             })
             .collect();
-        rows.sort_by(|a, b| (b.resident.bytes, &a.id, &a.name).cmp(&(a.resident.bytes, &b.id, &b.name)));
+        rows.sort_by(|a, b| {
+            (b.resident.bytes, &a.id, &a.name).cmp(&(a.resident.bytes, &b.id, &b.name))
+        });
         rows
     }
 }

@@ -199,10 +199,7 @@ impl Default for Config {
                 endpoint: String::new(),
                 max_owners: 50,
             },
-            scan: Scan {
-                budget: 0.01,
-                max_age: Duration::from_secs(600),
-            },
+            scan: Scan { budget: 0.01, max_age: Duration::from_secs(600) },
             rings: Rings { lifecycle: 4 << 20, stacks: 16 << 20 },
             first_touch: FirstTouch { enabled: true, probability: 0.01 },
             hooks: Hooks { mechanism: Mechanism::Auto },

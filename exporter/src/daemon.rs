@@ -27,7 +27,7 @@ use crate::sources::{Input, hooks, names, scans};
 use crate::statedir::{StateDir, StateDirError};
 use crate::symbols::ModuleSource;
 use crate::trace::{Clock, Header, TraceError, Writer};
-use crate::window::Window;
+use crate::window::{Source, Window};
 
 /// Batches between the sources and the fuser.
 pub(crate) const INBOX: usize = 256;
@@ -100,7 +100,8 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     let thread = |name| move |source| DaemonError::Thread { name, source };
     let root = setup.config.root.clone();
     names::start(root.clone(), want_queue, modules, inbox.clone()).map_err(thread("names"))?;
-    scans::start(root, setup.config.scan.budget, job_queue, inbox.clone()).map_err(thread("scans"))?;
+    scans::start(root, setup.config.scan.budget, job_queue, inbox.clone())
+        .map_err(thread("scans"))?;
     let detach = Arc::new(AtomicBool::new(directory.disabled()));
     let started = Started::attach(&setup, &inbox, module_sources, &detach);
     let header = started.header(&setup);
@@ -111,10 +112,15 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     let exporting = Exporting::start(&setup.config, &header)?;
     let server = Server::start(&directory, Arc::new(Door(inbox.clone())))?;
     let now = clock::now();
+    let mut window = Window::default();
+    if started.hooks.is_some() {
+        // Nothing is released before the hooks spoke for the first time.
+        window.passed(Source::Hooks, started.since);
+    }
     let mut folding = Folding {
         fuser: Fuser::new(header, "daemon", setup.config.export.interval),
         plan: Plan::new(setup.config.export.interval, setup.config.scan.max_age, now),
-        window: Window::default(),
+        window,
         pending: Vec::new(),
         recorder,
         exporting,
@@ -182,7 +188,14 @@ impl Started {
             return Self { since: clock::now(), hooks: None, seed };
         }
         let root = config.root.clone();
-        match hooks::start(options, root, config.inject.queue, inbox.clone(), sources, Arc::clone(detach)) {
+        match hooks::start(
+            options,
+            root,
+            config.inject.queue,
+            inbox.clone(),
+            sources,
+            Arc::clone(detach),
+        ) {
             Ok((attached, thread)) => {
                 for status in &attached.status {
                     tracing::info!(
@@ -218,7 +231,10 @@ impl Started {
                 all: setup.pids.is_empty(),
                 pids: setup.pids.iter().map(|p| p.0).collect(),
             },
-            sample: Sample { seed: self.seed, probability: if on { touch.probability } else { 0.0 } },
+            sample: Sample {
+                seed: self.seed,
+                probability: if on { touch.probability } else { 0.0 },
+            },
             identity: host::identity(&setup.config.root),
             support: Vec::new(),
             redacted: false,

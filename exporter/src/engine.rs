@@ -69,7 +69,9 @@ impl Engine for Local {
             None => Ok(()),
             Some(error) => {
                 let mut failure = failed(&error);
-                failure.lines.push(format!("{broken} broken lines in all; the report rests on the others"));
+                failure
+                    .lines
+                    .push(format!("{broken} broken lines in all; the report rests on the others"));
                 Err(failure)
             }
         }
@@ -118,7 +120,9 @@ impl Engine for Local {
             let modules = mapped_files(process.pid);
             let stacks = process.owners.iter_mut().map(|row| &mut row.stack);
             for frame in stacks.flatten() {
-                let Some(path) = frame.module.as_ref().and_then(|name| modules.get(name)) else { continue };
+                let Some(path) = frame.module.as_ref().and_then(|name| modules.get(name)) else {
+                    continue;
+                };
                 frame.line = symbols::lines(Path::new(path), &[frame.offset])
                     .ok()
                     .and_then(|found| found.into_iter().next().flatten())

@@ -103,7 +103,10 @@ impl Folding<'_> {
                 }
             }
             Input::HooksEnded(why) => {
-                tracing::error!(why, "the hooks ended: what changes from now on is found by scans only");
+                tracing::error!(
+                    why,
+                    "the hooks ended: what changes from now on is found by scans only"
+                );
                 self.unhook(clock::now());
             }
             Input::Scanned { tgid, outcome, upto } => self.scanned(tgid, outcome, upto),
@@ -135,7 +138,11 @@ impl Folding<'_> {
                 // Its exit event is under way, or was lost: the ledger takes the first of both.
                 let when = Span::at(upto);
                 if self.fuser.ledger().space(tgid).is_some() {
-                    self.window.push(Evidence::Lifecycle(Lifecycle { when, tgid, change: Change::Exit }));
+                    self.window.push(Evidence::Lifecycle(Lifecycle {
+                        when,
+                        tgid,
+                        change: Change::Exit,
+                    }));
                 }
                 self.pending.iter_mut().for_each(|p| p.failed(tgid, None));
             }
@@ -165,7 +172,11 @@ impl Folding<'_> {
         if self.setup.pids.is_empty() {
             for tgid in gone {
                 let when = Span::at(at);
-                self.window.push(Evidence::Lifecycle(Lifecycle { when, tgid, change: Change::Exit }));
+                self.window.push(Evidence::Lifecycle(Lifecycle {
+                    when,
+                    tgid,
+                    change: Change::Exit,
+                }));
             }
         }
         let jobs = self.plan.discover(self.fuser.ledger(), live, at);
@@ -174,12 +185,8 @@ impl Folding<'_> {
 
     fn ask(&mut self, ask: Ask) {
         let now = clock::now();
-        let mut tgids: Vec<Tgid> = self
-            .fuser
-            .subjects(ask.pid)
-            .iter()
-            .filter_map(|s| s.tgids.first().copied())
-            .collect();
+        let mut tgids: Vec<Tgid> =
+            self.fuser.subjects(ask.pid).iter().filter_map(|s| s.tgids.first().copied()).collect();
         match ask.pid {
             // A report about all tells what is known; nobody waits for the whole host.
             None => tgids.clear(),
@@ -208,7 +215,10 @@ impl Folding<'_> {
     /// Applies what no source can precede any more.
     fn release(&mut self) -> Result<(), DaemonError> {
         if self.window.len() > WAITING {
-            tracing::warn!(waiting = self.window.len(), "a source stalls: its evidence may come too late");
+            tracing::warn!(
+                waiting = self.window.len(),
+                "a source stalls: its evidence may come too late"
+            );
             self.window.idle(Source::Scans);
         }
         while let Some(evidence) = self.window.pop() {
@@ -273,7 +283,9 @@ impl Folding<'_> {
     fn latecomers(&mut self, now: MonoTime) {
         let mut jobs = Vec::new();
         let mut pending = std::mem::take(&mut self.pending);
-        for p in pending.iter_mut().filter(|p| p.done(now) && !p.overdue(now) && p.ask.pid.is_some()) {
+        for p in
+            pending.iter_mut().filter(|p| p.done(now) && !p.overdue(now) && p.ask.pid.is_some())
+        {
             for space in self.fuser.subjects(p.ask.pid) {
                 let Some(tgid) = space.tgids.first().copied() else { continue };
                 if p.add(tgid) {

@@ -97,7 +97,12 @@ impl Fuser {
     /// Remembers what each owner has, for growth.
     fn close_pane(&mut self) {
         let sharing = self.ledger.sharing();
-        let composer = Composer { header: &self.header, ledger: &self.ledger, tables: &self.tables, sharing: &sharing };
+        let composer = Composer {
+            header: &self.header,
+            ledger: &self.ledger,
+            tables: &self.tables,
+            sharing: &sharing,
+        };
         for space in self.ledger.spaces() {
             let Some(scan) = &space.scan else { continue };
             let history = self.history.entry(space.id).or_default();
@@ -146,7 +151,9 @@ impl Fuser {
         // A parent that was there before the watch may have been met after its child: repeat until nothing is added.
         loop {
             let mut grown = false;
-            for space in self.ledger.spaces().filter(|s| !chosen.contains(&s.id)).collect::<Vec<_>>() {
+            for space in
+                self.ledger.spaces().filter(|s| !chosen.contains(&s.id)).collect::<Vec<_>>()
+            {
                 let parent = space.parent;
                 if parent.is_some_and(|p| chosen.contains(&p)) {
                     chosen.push(space.id);
@@ -164,7 +171,12 @@ impl Fuser {
     #[must_use]
     pub fn report(&self, pid: Option<Tgid>, at: MonoTime) -> Report {
         let sharing = self.ledger.sharing();
-        let composer = Composer { header: &self.header, ledger: &self.ledger, tables: &self.tables, sharing: &sharing };
+        let composer = Composer {
+            header: &self.header,
+            ledger: &self.ledger,
+            tables: &self.tables,
+            sharing: &sharing,
+        };
         composer.report(&self.subjects(pid), &self.history, self.source, at)
     }
 }

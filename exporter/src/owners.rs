@@ -68,7 +68,9 @@ impl Naming<'_> {
             .map_or((Backing::Anonymous, None), |o| (o.backing, o.path.as_deref()));
         let made = self.made(claim);
         match backing {
-            Backing::Special => self.finish("other", path.unwrap_or("[special]").to_owned(), &made, claim),
+            Backing::Special => {
+                self.finish("other", path.unwrap_or("[special]").to_owned(), &made, claim)
+            }
             Backing::Shmem(_) | Backing::Hugetlb(_) if traits.has(Traits::SHARED) => {
                 self.finish("shm", shm_label(path, traits), &made, claim)
             }
@@ -88,7 +90,9 @@ impl Naming<'_> {
 
     fn anonymous(&self, path: Option<&str>, made: &Made, claim: &Claim) -> Owner {
         match (path, made) {
-            (Some(path), _) if path.starts_with("[anon") => self.finish("named", template(path), made, claim),
+            (Some(path), _) if path.starts_with("[anon") => {
+                self.finish("named", template(path), made, claim)
+            }
             (Some(path), _) if path.starts_with("[stack") => {
                 self.finish("stack", "main thread stack".to_owned(), made, claim)
             }
@@ -97,8 +101,12 @@ impl Naming<'_> {
                 self.finish("image", template(path), &Made::Loader, claim)
             }
             (_, Made::Loader) => self.finish("image", "dynamic loader".to_owned(), made, claim),
-            (_, Made::Pending) => self.finish("pending", "names not looked up yet".to_owned(), made, claim),
-            (_, Made::Lost) => self.finish("mapping", "call site unknown (stack lost)".to_owned(), made, claim),
+            (_, Made::Pending) => {
+                self.finish("pending", "names not looked up yet".to_owned(), made, claim)
+            }
+            (_, Made::Lost) => {
+                self.finish("mapping", "call site unknown (stack lost)".to_owned(), made, claim)
+            }
             (_, Made::Arena(arena)) => self.finish("arena", format!("arena:{arena}"), made, claim),
             (_, Made::Site(site)) => {
                 let shm = claim.traits.has(Traits::SHARED);
@@ -127,7 +135,9 @@ impl Naming<'_> {
             Made::Arena(arena) => self.finish("arena", format!("arena:{arena}"), &made, &claim),
             Made::Stack(_) => self.finish("stack", "thread stack".to_owned(), &made, &claim),
             Made::Loader => self.finish("image", "dynamic loader".to_owned(), &made, &claim),
-            Made::Pending => self.finish("pending", "names not looked up yet".to_owned(), &made, &claim),
+            Made::Pending => {
+                self.finish("pending", "names not looked up yet".to_owned(), &made, &claim)
+            }
             Made::Lost | Made::Unseen => {
                 self.finish("other", "stack lost".to_owned(), &Made::Lost, &claim)
             }
@@ -241,7 +251,9 @@ fn shm_label(path: Option<&str>, traits: Traits) -> String {
     match path {
         "" | "/dev/zero" => "shared anonymous memory".to_owned(),
         "/anon_hugepage" => "shared anonymous huge pages".to_owned(),
-        _ if path.starts_with("/SYSV") || traits.has(Traits::ATTACHED) => "SysV shared memory".to_owned(),
+        _ if path.starts_with("/SYSV") || traits.has(Traits::ATTACHED) => {
+            "SysV shared memory".to_owned()
+        }
         _ => template(path),
     }
 }
@@ -300,7 +312,10 @@ mod tests {
 
     #[test]
     fn a_template_keeps_words_and_drops_what_changes() {
-        assert_eq!(template("/usr/lib/x86_64-linux-gnu/libc.so.6"), "/usr/lib/x86_64-linux-gnu/libc.so.*");
+        assert_eq!(
+            template("/usr/lib/x86_64-linux-gnu/libc.so.6"),
+            "/usr/lib/x86_64-linux-gnu/libc.so.*"
+        );
         assert_eq!(template("/tmp/cache-0f3a91bc77.db (deleted)"), "/tmp/cache-*.db");
         assert_eq!(
             template("/var/lib/8b6f0c2e-1034-4155-9200-aabbccddee11/data"),

@@ -81,7 +81,12 @@ impl Plan {
     }
 
     /// Processes that were listed and that the ledger has not scanned: their first scans, oldest first.
-    pub fn discover(&mut self, ledger: &Ledger, live: &[(Tgid, StartTicks)], now: MonoTime) -> Vec<Job> {
+    pub fn discover(
+        &mut self,
+        ledger: &Ledger,
+        live: &[(Tgid, StartTicks)],
+        now: MonoTime,
+    ) -> Vec<Job> {
         let mut jobs = Vec::new();
         for (tgid, _) in live {
             let known = ledger.space(*tgid).is_some_and(|s| s.scan.is_some());
@@ -99,7 +104,8 @@ impl Plan {
             while self.next <= now {
                 self.next = self.next.after(self.interval.max(Duration::from_millis(100)));
             }
-            let live: BTreeSet<Tgid> = ledger.spaces().flat_map(|s| s.tgids.iter().copied()).collect();
+            let live: BTreeSet<Tgid> =
+                ledger.spaces().flat_map(|s| s.tgids.iter().copied()).collect();
             self.asked.retain(|tgid, _| live.contains(tgid));
         }
         let mut jobs = Vec::new();

@@ -63,7 +63,12 @@ impl Tables {
     #[must_use]
     pub fn attribute(&self, id: StackId, call: Call) -> Option<Attribution> {
         let stack = self.stacks.get(&id)?;
-        attribute(stack, call, |id| self.modules.get(&id), |module, place| self.name_of(module, place))
+        attribute(
+            stack,
+            call,
+            |id| self.modules.get(&id),
+            |module, place| self.name_of(module, place),
+        )
     }
 
     /// A stack for people and scorers, leaf first.

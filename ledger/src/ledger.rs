@@ -159,7 +159,8 @@ impl Ledger {
                 let old = self.space_of(event.tgid);
                 // After vfork the space is the parent's, which goes on in it.
                 let parent = if old.tgids.len() > 1 { Some(old.id) } else { old.parent };
-                (space.start, space.parent) = (old.start, parent);
+                space.parent = parent;
+                space.starts.extend(old.starts.get_key_value(&event.tgid));
                 self.leave(event.tgid, event.when, Some(id));
                 space.changed = event.when.end;
                 self.settle(event.tgid, space);
@@ -170,7 +171,7 @@ impl Ledger {
     }
 
     fn fork(&mut self, parent: Tgid, child: Tgid, start: StartTicks, shares: bool, when: Span) {
-        let same = |s: &Space| s.start == Some(start) && s.tgids.contains(&child);
+        let same = |s: &Space| s.starts.get(&child) == Some(&start);
         if self.space(child).is_some_and(same) {
             return;
         }
@@ -179,6 +180,7 @@ impl Ledger {
         let space = self.space_of(parent);
         if shares {
             space.tgids.insert(child);
+            space.starts.insert(child, start);
             let id = space.id;
             self.by_tgid.insert(child, id);
         } else {
@@ -192,6 +194,7 @@ impl Ledger {
         let Some(id) = self.by_tgid.remove(&tgid) else { return };
         let Some(space) = self.spaces.get_mut(&id) else { return };
         space.tgids.remove(&tgid);
+        space.starts.remove(&tgid);
         if space.tgids.is_empty()
             && let Some(mut space) = self.spaces.remove(&id)
         {
@@ -209,17 +212,14 @@ impl Ledger {
 
     /// The space of a process that was read with this start time; a reused pid is another process.
     fn read_space(&mut self, tgid: Tgid, start: StartTicks, when: Span) -> &mut Space {
-        // Processes of one space begin at different times: only a space of one process tells a reuse.
-        let other = self.space(tgid).is_some_and(|s| {
-            s.tgids.len() == 1 && s.start.is_some_and(|known| known.0.abs_diff(start.0) > 1)
-        });
+        // Both are rounded to ticks, not by the same clock.
+        let differs = |known: &StartTicks| known.0.abs_diff(start.0) > 1;
+        let other = self.space(tgid).and_then(|s| s.starts.get(&tgid)).is_some_and(differs);
         if other {
             self.leave(tgid, when, None);
         }
         let space = self.space_of(tgid);
-        if space.start.is_none() {
-            space.start = Some(start);
-        }
+        space.starts.entry(tgid).or_insert(start);
         space
     }
 

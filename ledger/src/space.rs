@@ -1,6 +1,6 @@
 //! One address space: its live pieces, its recent dead, and what is in doubt.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::evidence::{Backing, Change, Counters, Fault, Lifecycle, MapFlags, StackRef};
@@ -69,8 +69,8 @@ pub struct Space {
     pub family: SpaceId,
     /// The space it was forked from, or the nearest ancestor of it that lives; after exec that of the old space.
     pub parent: Option<SpaceId>,
-    /// When the process began, once known.
-    pub start: Option<StartTicks>,
+    /// When its processes began, as far as known.
+    pub starts: BTreeMap<Tgid, StartTicks>,
     /// When the space began, or zero when it was there before the watch.
     pub born: MonoTime,
     /// The newest scan.
@@ -113,7 +113,7 @@ impl Space {
             tgids: BTreeSet::from([tgid]),
             family: id,
             parent: None,
-            start: None,
+            starts: BTreeMap::new(),
             born,
             scan: None,
             confirmed: None,
@@ -142,7 +142,7 @@ impl Space {
             id,
             tgids: BTreeSet::from([tgid]),
             parent: Some(self.id),
-            start: Some(start),
+            starts: BTreeMap::from([(tgid, start)]),
             born: when.end,
             scan: None,
             confirmed: None,

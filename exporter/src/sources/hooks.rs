@@ -129,7 +129,9 @@ fn pump(
             }
         }
         if drop_batches > 0.0 {
-            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            dice = dice
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             #[expect(clippy::cast_precision_loss, reason = "a test's probability")]
             let roll = (dice >> 11) as f64 / (1u64 << 53) as f64;
             if roll < drop_batches {
@@ -171,7 +173,12 @@ fn lose(batch: &[Evidence]) -> Vec<Evidence> {
                 gap.lost += 1;
                 gap.when.end = gap.when.end.max(event.when.end);
             }
-            None => gaps.push(Gap { when: event.when, stream: Stream::Queue, lost: 1, whose: Some(event.tgid) }),
+            None => gaps.push(Gap {
+                when: event.when,
+                stream: Stream::Queue,
+                lost: 1,
+                whose: Some(event.tgid),
+            }),
         }
     }
     kept.extend(gaps.into_iter().map(Evidence::Gap));

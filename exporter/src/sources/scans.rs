@@ -9,6 +9,7 @@ use std::time::Duration;
 use memprov_ledger::evidence::Counters;
 use memprov_ledger::identity::{StartTicks, Tgid};
 use memprov_proc::budget::{Budget, Decision};
+use memprov_proc::stat::Stat;
 use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, clock};
 
 use super::{Input, Outcome};
@@ -109,7 +110,7 @@ impl Thread {
                 let mut live: Vec<_> = pids
                     .into_iter()
                     .filter_map(|pid| self.proc.stat(pid).ok().map(|stat| (pid, stat)))
-                    .filter(|(_, stat)| !stat.kernel_thread() && !stat.exited())
+                    .filter(|(pid, stat)| !stat.kernel_thread() && self.lives(*pid, stat))
                     .map(|(pid, stat)| (pid, StartTicks(stat.start_ticks)))
                     .collect();
                 live.sort_by_key(|(pid, start)| (*start, *pid));
@@ -119,7 +120,27 @@ impl Thread {
         }
     }
 
-    fn scan(&mut self, tgid: Tgid, exclusive: bool, still: Option<Counters>, urgent: bool) -> Outcome {
+    /// Whether a thread of the process lives; its leader may have exited.
+    fn lives(&self, tgid: Tgid, leader: &Stat) -> bool {
+        !leader.exited() || self.proc.tasks(tgid).is_ok_and(|tasks| tasks.len() > 1)
+    }
+
+    /// What came of a scan that failed. While threads exit, memory may be out of reach of a process that lives on.
+    fn failed(&self, tgid: Tgid, error: ScanError) -> Outcome {
+        let lives = || self.proc.stat(tgid).is_ok_and(|stat| self.lives(tgid, &stat));
+        match error {
+            ScanError::Vanished { .. } if !lives() => Outcome::Vanished,
+            other => Outcome::Failed(chain(&other)),
+        }
+    }
+
+    fn scan(
+        &mut self,
+        tgid: Tgid,
+        exclusive: bool,
+        still: Option<Counters>,
+        urgent: bool,
+    ) -> Outcome {
         let started = clock::thread_cpu();
         if !urgent {
             match self.scanner.totals(tgid) {
@@ -130,22 +151,15 @@ impl Thread {
                         return Outcome::Later(total);
                     }
                 }
-                Err(error) => return failed(error),
+                Err(error) => return self.failed(tgid, error),
             }
         }
         let outcome = match self.scanner.scan(tgid, exclusive) {
             Ok(seen) => Outcome::Seen(Box::new(seen)),
-            Err(error) => failed(error),
+            Err(error) => self.failed(tgid, error),
         };
         self.budget.spent(clock::now(), clock::thread_cpu().saturating_sub(started));
         outcome
-    }
-}
-
-fn failed(error: ScanError) -> Outcome {
-    match error {
-        ScanError::Vanished { .. } => Outcome::Vanished,
-        other => Outcome::Failed(chain(&other)),
     }
 }
 

@@ -13,7 +13,7 @@ use memprov_ledger::identity::{Extent, Tgid};
 const MAX_SEGMENTS: usize = 4096;
 const MAX_LINE: u64 = 32 << 10;
 /// Threads tried where the leader has exited: its own list is empty then.
-pub(crate) const MAX_THREADS: usize = 64;
+const MAX_THREADS: usize = 64;
 
 /// Device and inode as `maps` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,23 +67,21 @@ pub(crate) enum Binding {
     },
 }
 
-/// `DIR/proc/PID`.
+/// `DIR/proc/PID`; that of another thread where the leader has exited, whose own has neither mappings nor files.
 pub(crate) fn process_dir(root: &Path, tgid: Tgid) -> PathBuf {
-    root.join("proc").join(tgid.0.to_string())
+    let own = root.join("proc").join(tgid.0.to_string());
+    let alive = |dir: &PathBuf| std::fs::read_link(dir.join("root")).is_ok();
+    if alive(&own) {
+        return own;
+    }
+    let threads = std::fs::read_dir(own.join("task")).into_iter().flatten().flatten();
+    threads.take(MAX_THREADS).map(|thread| thread.path()).find(alive).unwrap_or(own)
 }
 
 /// Reads the segments of a process, in address order; empty when it is gone or has no address space.
 pub(crate) fn read(root: &Path, tgid: Tgid) -> io::Result<Vec<Segment>> {
     let dir = process_dir(root, tgid);
     let mut segments = read_file(&dir.join("maps"))?;
-    if segments.is_empty() {
-        for thread in std::fs::read_dir(dir.join("task"))?.take(MAX_THREADS) {
-            segments = read_file(&thread?.path().join("maps")).unwrap_or_default();
-            if !segments.is_empty() {
-                break;
-            }
-        }
-    }
     mark_blocking(root, &dir, &mut segments);
     Ok(segments)
 }

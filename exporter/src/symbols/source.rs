@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::elf::{Elf, ElfError, Image};
 use super::mounts::{self, Device};
-use super::segments::{Code, MAX_THREADS, Segment, process_dir};
+use super::segments::{Code, Segment, process_dir};
 
 /// Places remembered for one module.
 const MAX_PLACES: usize = 8;
@@ -212,25 +212,17 @@ pub(crate) fn open_segment(
     match place.open(safe) {
         Ok((file, identity)) => Ok((file, identity, place)),
         Err(OpenError::Open { source, .. })
-            if matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound) =>
+            if matches!(
+                source.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound
+            ) =>
         {
-            let place = Place::below(root_of(&dir), Path::new(OsStr::from_bytes(path)));
+            let place = Place::below(dir.join("root"), Path::new(OsStr::from_bytes(path)));
             let same = |found: &FileIdentity| found.inode == inode.number && safe(found);
             place.open(same).map(|(file, identity)| (file, identity, place))
         }
         Err(err) => Err(err),
     }
-}
-
-/// The root directory of a process; through another thread where the leader has exited.
-fn root_of(dir: &Path) -> PathBuf {
-    let own = dir.join("root");
-    if std::fs::read_link(&own).is_ok() {
-        return own;
-    }
-    let threads = std::fs::read_dir(dir.join("task")).into_iter().flatten().flatten();
-    let mut roots = threads.take(MAX_THREADS).map(|thread| thread.path().join("root"));
-    roots.find(|root| std::fs::read_link(root).is_ok()).unwrap_or(own)
 }
 
 /// Opens a perf map, which its process may change or replace while it is read.

@@ -14,9 +14,7 @@ pub enum LoadError {
         problem: &'static str,
     },
     /// The kernel refused a step for want of a capability, or by policy.
-    #[error(
-        "{step}: not permitted; needs CAP_BPF and CAP_PERFMON, or a kernel policy that allows it"
-    )]
+    #[error("{step}")]
     Permission {
         /// What was attempted.
         step: String,

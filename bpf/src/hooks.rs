@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags};
 use memprov_ledger::evidence::{Evidence, Lifecycle, StackRef};
-use memprov_ledger::identity::{PAGE, Tgid};
+use memprov_ledger::identity::Tgid;
 use memprov_ledger::time::MonoTime;
+use memprov_ledger::touch::Sample;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
@@ -155,10 +156,10 @@ impl Hooks {
         Ok(())
     }
 
-    /// Whether the page that holds `address` is in the sample of `probability`.
+    /// Whether faults at `address` are kept with `probability`.
     #[must_use]
     pub fn in_sample(&self, address: u64, probability: f64) -> bool {
-        u64::from(page_hash(self.seed, address / PAGE)) < load::bound(probability)
+        Sample { seed: self.seed, probability }.has(address)
     }
 
     /// Waits at most `timeout` (less when a ring fills up), drains both rings, and appends evidence in order of
@@ -265,18 +266,6 @@ pub fn probe() -> Vec<HookStatus> {
         drop(load::load_with(mechanism, &options, &mut status));
     }
     status
-}
-
-/// The hash of a page number that decides whether the page is in the sample of faults: it is when the hash is below
-/// 2^32 × the probability. The finalizer of MurmurHash3, 64 bits; the same function as in `src/bpf/faults.h`.
-#[must_use]
-pub fn page_hash(seed: u32, page: u64) -> u32 {
-    let mut x = page ^ u64::from(seed) << 32;
-    x ^= x >> 33;
-    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    x ^= x >> 33;
-    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    (x >> 32) as u32
 }
 
 /// The first mechanism of the order of preference that loads.

@@ -18,7 +18,7 @@ mod skeleton;
 mod status;
 
 pub use error::{HookError, LoadError};
-pub use hooks::{Hooks, page_hash, probe};
+pub use hooks::{Hooks, probe};
 pub use options::{Inject, Mechanism, Options, Scope};
 pub use sink::{RawStack, Registers, StackSink};
 pub use status::{Capability, HookState, HookStatus, Losses, RunTime};

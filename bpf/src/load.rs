@@ -11,6 +11,8 @@ use libbpf_rs::{
     Btf, ErrorKind, Link, MapCore as _, MapFlags, OpenObject, PrintLevel, ReferencesType as _,
 };
 
+use memprov_ledger::touch::Sample;
+
 use crate::error::LoadError;
 use crate::options::{Mechanism, Options, Scope};
 use crate::record;
@@ -98,13 +100,7 @@ fn place(section: &str) -> &str {
 
 /// Probability × 2^32.
 pub(crate) fn bound(probability: f64) -> u64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "clamped to 0..=2^32"
-    )]
-    let bound = (probability.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
-    bound
+    Sample { seed: 0, probability }.bound()
 }
 
 impl Loaded {
@@ -261,7 +257,7 @@ fn try_load(
     let mut loaded = Loaded::open(
         |open| configure(open, options, kernel.exit_tells_group()),
         wanted,
-        &format!("{mechanism:?}"),
+        mechanism.id(),
     )?;
     if let Scope::Only(tgids) = &options.scope {
         for tgid in tgids {

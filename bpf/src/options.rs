@@ -26,6 +26,18 @@ pub enum Mechanism {
     Tp,
 }
 
+impl Mechanism {
+    /// Its stable short name: `fentry`, `tp_btf`, `tp`.
+    #[must_use]
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Fentry => "fentry",
+            Self::TpBtf => "tp_btf",
+            Self::Tp => "tp",
+        }
+    }
+}
+
 /// Probabilities with which a reservation in a ring is treated as failed. For tests of loss; all 0 by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Inject {

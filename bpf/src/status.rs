@@ -50,7 +50,7 @@ pub struct HookStatus {
     pub mechanism: Mechanism,
     /// What came of it.
     pub state: HookState,
-    /// Why it is so: the error and what lifts it, or why this mechanism was taken. Empty when there is nothing to say.
+    /// Why it is so: the error with its causes, or why this mechanism was taken. Empty when there is nothing to say.
     pub reason: String,
 }
 

@@ -45,7 +45,7 @@ pub struct Settings {
     /// Configuration file [default: /etc/memprov/memprov.toml if it exists; variable MEMPROV_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where socket, checkpoint and kill switch live [default: /run/memprov]
+    /// Where socket and kill switch live, for one memprov at a time [default: /run/memprov]
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<String>,
     /// Read /proc and /sys below this directory
@@ -135,6 +135,9 @@ pub struct Record {
     /// The trace to write; compressed when the name ends in .zst
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Write hashes in place of names and move addresses, so that the trace can be given away
+    #[arg(long)]
+    pub redact: bool,
     /// Stop by itself after this time
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     pub limit: Option<Duration>,

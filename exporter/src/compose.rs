@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use memprov_ledger::book::{Closed, Kind, Row, Sharing, TouchTally};
 use memprov_ledger::evidence::{Backing, Counters, EvidenceClass, StackRef};
-use memprov_ledger::identity::{SpaceId, Tgid};
+use memprov_ledger::identity::{PAGE, SpaceId, Tgid};
 use memprov_ledger::ledger::Ledger;
 use memprov_ledger::pieces::Traits;
 use memprov_ledger::space::Space;
@@ -17,7 +18,7 @@ use crate::report::{
     Book, Control, FaultShare, Faults, FirstTouch, OwnerRow, Process, Quantity, Report, SCHEMA,
     SharedRow, TouchRow,
 };
-use crate::stats::{fraction, scale, wilson};
+use crate::stats::{fraction, scale, wilson, wilson_of};
 use crate::symbols::Stability;
 use crate::tables::Tables;
 use crate::trace::Header;
@@ -25,6 +26,8 @@ use crate::wall;
 
 /// Sampled units that a division by first touch rests on at least; below it is withheld.
 const UNITS: u64 = 20;
+/// Growth over a shorter time says nothing of a minute.
+const SHORTEST: Duration = Duration::from_secs(5);
 /// Rows of a division by first touch at most.
 const TOUCH_ROWS: usize = 20;
 
@@ -75,6 +78,7 @@ impl Composer<'_> {
                 .iter()
                 .map(|(stream, n)| (stream.id().to_owned(), *n))
                 .collect(),
+            identity: Some(self.header.identity.clone()),
         }
     }
 
@@ -207,20 +211,20 @@ impl Composer<'_> {
         if sample.probability <= 0.0 {
             return None;
         }
-        let known: u64 = tally.by_stack.values().map(|(units, _)| units).sum();
-        let known_bytes: u64 = tally.by_stack.values().map(|(_, bytes)| bytes).sum();
-        #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
-        let unknown = (tally.sampled >= UNITS)
-            .then(|| 1.0 - known_bytes as f64 / tally.sampled_bytes.max(1) as f64);
+        let seen = tally.by_stack.iter().filter(|(stack, _)| **stack != StackRef::Lost);
+        let (pages, bytes) =
+            seen.fold((0, 0), |(p, b), (_, (units, bytes))| (p + units, b + bytes));
+        let unknown = (tally.sampled >= UNITS).then(|| 1.0 - ratio(bytes, tally.sampled_bytes));
         Some(FirstTouch {
             probability: sample.probability,
-            pages: known,
+            pages,
             unknown_share: unknown,
             rows: self.touch_rows(tally, anon),
         })
     }
 
-    /// Divides `anon` bytes by who touched them first: ratio estimates with Wilson intervals.
+    /// Divides `anon` bytes by who touched them first: ratio estimates with Wilson intervals, whose upper ends hold
+    /// what nobody saw, too.
     fn touch_rows(&self, tally: &TouchTally, anon: u64) -> Vec<TouchRow> {
         if tally.sampled < UNITS {
             return Vec::new();
@@ -228,37 +232,39 @@ impl Composer<'_> {
         let none = BTreeSet::new();
         let naming = self.naming(&none);
         let mut by_owner: BTreeMap<String, (Owner, u64, u64)> = BTreeMap::new();
+        let mut known = 0;
         for (stack, (units, bytes)) in &tally.by_stack {
+            if *stack == StackRef::Lost {
+                continue;
+            }
+            known += bytes;
             let owner = naming.toucher(*stack);
             let entry = by_owner.entry(owner.key.clone()).or_insert((owner, 0, 0));
             entry.1 += units;
             entry.2 += bytes;
         }
-        let mut rows: Vec<TouchRow> = by_owner
-            .into_values()
-            .filter_map(|(owner, units, bytes)| {
-                #[expect(
-                    clippy::cast_precision_loss,
-                    reason = "a share needs no more than 53 bits"
-                )]
-                let share = bytes as f64 / tally.sampled_bytes.max(1) as f64;
-                let (lo, hi) = wilson(units, tally.sampled)?;
-                let estimate = fraction(anon, share);
-                Some(TouchRow {
-                    id: owner.id(),
-                    name: owner.name.clone(),
-                    caller: owner.caller.clone(),
-                    resident: Quantity {
-                        bytes: Some(estimate),
-                        evidence: EvidenceClass::Sampled,
-                        lo: Some(fraction(anon, lo).min(estimate)),
-                        hi: Some(fraction(anon, hi).max(estimate)),
-                    },
-                    pages: units,
-                    stack: owner.stack.map(|id| self.tables.view(id)).unwrap_or_default(),
-                })
-            })
-            .collect();
+        let unknown = 1.0 - ratio(known, tally.sampled_bytes);
+        let pages = tally.sampled_bytes / PAGE;
+        let worth = ratio(pages.saturating_mul(pages), tally.sampled_squares).max(1.0);
+        let row = |(owner, units, bytes): (Owner, u64, u64)| {
+            let share = ratio(bytes, tally.sampled_bytes);
+            let (lo, hi) = wilson_of(share, worth);
+            let estimate = fraction(anon, share);
+            TouchRow {
+                id: owner.id(),
+                name: owner.name.clone(),
+                caller: owner.caller.clone(),
+                resident: Quantity {
+                    bytes: Some(estimate),
+                    evidence: EvidenceClass::Sampled,
+                    lo: Some(fraction(anon, lo).min(estimate)),
+                    hi: Some(fraction(anon, (hi + unknown).min(1.0)).max(estimate)),
+                },
+                pages: units,
+                stack: owner.stack.map(|id| self.tables.view(id)).unwrap_or_default(),
+            }
+        };
+        let mut rows: Vec<TouchRow> = by_owner.into_values().map(row).collect();
         rows.sort_by(|a, b| (b.resident.bytes, &a.id).cmp(&(a.resident.bytes, &b.id)));
         rows.truncate(TOUCH_ROWS);
         rows
@@ -307,13 +313,21 @@ impl Composer<'_> {
     }
 }
 
+/// A share; 0 of nothing.
+fn ratio(part: u64, whole: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
+    let ratio = part as f64 / whole.max(1) as f64;
+    ratio
+}
+
 /// Change of one owner's resident bytes a minute since the oldest snapshot of the window.
 fn growth(history: &VecDeque<Snapshot>, id: &str, now: u64, at: MonoTime) -> Option<i64> {
     let (then, owners) = history.front()?;
-    let elapsed = at.since(*then).as_secs_f64();
-    if elapsed < 1.0 {
+    let elapsed = at.since(*then);
+    if elapsed < SHORTEST {
         return None;
     }
+    let elapsed = elapsed.as_secs_f64();
     let before = owners.get(id).copied().unwrap_or(0);
     let change = i128::from(now) - i128::from(before);
     #[expect(

@@ -55,7 +55,7 @@ macro_rules! choice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where socket, checkpoint and kill switch live.
+    /// Where socket and kill switch live.
     pub state_dir: PathBuf,
     /// Below which `/proc` and `/sys` are read.
     pub root: PathBuf,

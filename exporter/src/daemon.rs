@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use memprov_bpf::{Inject, Mechanism, Options, Scope};
+use memprov_bpf::{HookStatus, Inject, Mechanism, Options, Scope};
 use memprov_ledger::identity::Tgid;
 use memprov_ledger::time::MonoTime;
 use memprov_ledger::touch::Sample;
-use memprov_proc::{Proc, clock};
+use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::asks::Ask;
@@ -18,16 +18,17 @@ use crate::config::{self, Config};
 use crate::exporting::Exporting;
 use crate::folding::Folding;
 use crate::fuse::Fuser;
-use crate::host;
 use crate::plan::Plan;
 use crate::screen::Screen;
 use crate::socket::{Handler, Refusal, Server, ServerError};
 use crate::sources::scans::chain;
 use crate::sources::{Input, hooks, names, scans};
 use crate::statedir::{StateDir, StateDirError};
+use crate::support::{Matrix, PagesProbe};
 use crate::symbols::ModuleSource;
 use crate::trace::{Clock, Header, TraceError, Writer};
 use crate::window::{Source, Window};
+use crate::{check, host, probing};
 
 /// Batches between the sources and the fuser.
 pub(crate) const INBOX: usize = 256;
@@ -51,7 +52,7 @@ pub struct Setup<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The state directory.
-    #[error("state directory")]
+    #[error(transparent)]
     StateDir(#[from] StateDirError),
     /// The socket.
     #[error("socket")]
@@ -100,11 +101,14 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     let thread = |name| move |source| DaemonError::Thread { name, source };
     let root = setup.config.root.clone();
     names::start(root.clone(), want_queue, modules, inbox.clone()).map_err(thread("names"))?;
-    scans::start(root, setup.config.scan.budget, job_queue, inbox.clone())
+    // Before other threads work: what the kernel's figures are worth is found out on ourselves.
+    let scanner = Scanner::new(Proc::at(&root), ScanOptions::default());
+    let pages = probing::pages(&root, &scanner);
+    scans::start(scanner, setup.config.scan.budget, job_queue, inbox.clone())
         .map_err(thread("scans"))?;
     let detach = Arc::new(AtomicBool::new(directory.disabled()));
     let started = Started::attach(&setup, &inbox, module_sources, &detach);
-    let header = started.header(&setup);
+    let header = started.header(&setup, pages);
     let recorder = match &setup.record {
         Some(path) => Some(Writer::create(path, &header)?),
         None => None,
@@ -149,6 +153,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
 struct Started {
     since: MonoTime,
     hooks: Option<std::thread::JoinHandle<()>>,
+    status: Vec<HookStatus>,
     seed: u32,
 }
 
@@ -185,7 +190,7 @@ impl Started {
         };
         if detach.load(Ordering::Relaxed) {
             tracing::warn!("the kill switch is on: nothing is attached, only snapshots are told");
-            return Self { since: clock::now(), hooks: None, seed };
+            return Self { since: clock::now(), hooks: None, status: Vec::new(), seed };
         }
         let root = config.root.clone();
         match hooks::start(
@@ -200,27 +205,29 @@ impl Started {
                 for status in &attached.status {
                     tracing::info!(
                         capability = status.capability.id(),
-                        mechanism = ?status.mechanism,
+                        mechanism = status.mechanism.id(),
                         state = ?status.state,
                         reason = status.reason,
                         "hooks"
                     );
                 }
-                Self { since: attached.since, hooks: Some(thread), seed }
+                Self { since: attached.since, hooks: Some(thread), status: attached.status, seed }
             }
             Err(error) => {
                 tracing::error!(
                     error = chain(&error),
                     "no hooks: every mapping is told as preexisting; `memprov check` says more"
                 );
-                Self { since: clock::now(), hooks: None, seed }
+                Self { since: clock::now(), hooks: None, status: Vec::new(), seed }
             }
         }
     }
 
-    fn header(&self, setup: &Setup<'_>) -> Header {
+    fn header(&self, setup: &Setup<'_>, pages: PagesProbe) -> Header {
         let touch = &setup.config.first_touch;
         let on = touch.enabled && self.hooks.is_some();
+        let root = &setup.config.root;
+        let probes = check::probe(root, probing::hooks(&self.status), pages);
         Header {
             schema: crate::trace::SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -236,7 +243,7 @@ impl Started {
                 probability: if on { touch.probability } else { 0.0 },
             },
             identity: host::identity(&setup.config.root),
-            support: Vec::new(),
+            support: probing::support(&Matrix::of(&probes)),
             redacted: false,
         }
     }

@@ -16,9 +16,9 @@ use crate::encode::{Window, json, request};
 use crate::fuse::Fuser;
 use crate::report::Report;
 use crate::screen::Screen;
-use crate::support::{HookProbe, HookState, PagesProbe};
+use crate::support::{HookProbe, PagesProbe};
 use crate::trace::{Header, Line, Reader, Scope};
-use crate::{host, symbols, wall};
+use crate::{host, probing, symbols, wall};
 
 /// The engine of this host.
 #[derive(Debug, Default)]
@@ -139,18 +139,15 @@ impl Engine for Local {
         let nanos = |text: &str| wall::parse(text).unwrap_or(0);
         let window =
             Window { start: nanos(&report.watching_since), end: nanos(&report.generated_at) };
-        let identity = host::identity(Path::new("/"));
+        // A report that came over the socket is of this host.
+        let identity = report.identity.clone().unwrap_or_else(|| host::identity(Path::new("/")));
         Ok(json(&request(report, &identity, window, usize::MAX)))
     }
 
     fn probe(&self, config: &Config) -> (Vec<HookProbe>, PagesProbe) {
-        let hooks = memprov_bpf::probe().iter().map(hook).collect();
+        let hooks = probing::hooks(&memprov_bpf::probe());
         let scanner = Scanner::new(Proc::at(&config.root), ScanOptions::default());
-        let pages = PagesProbe {
-            pagemap: std::fs::File::open(config.root.join("proc/self/pagemap")).is_ok(),
-            scan: scanner.can_scan(),
-            exact_rss: Some(scanner.accuracy() == memprov_proc::RssAccuracy::Exact),
-        };
+        let pages = probing::pages(&config.root, &scanner);
         (hooks, pages)
     }
 }
@@ -171,24 +168,6 @@ impl Local {
             screen,
         };
         daemon::run(setup).map_err(|error| Failure::of(Exit::Failed, &error))
-    }
-}
-
-fn hook(status: &memprov_bpf::HookStatus) -> HookProbe {
-    HookProbe {
-        id: status.capability.id().to_owned(),
-        state: match status.state {
-            memprov_bpf::HookState::Attached => HookState::Attached,
-            memprov_bpf::HookState::Refused => HookState::Refused,
-            memprov_bpf::HookState::Unsupported => HookState::Unsupported,
-        },
-        mechanism: match status.mechanism {
-            memprov_bpf::Mechanism::Fentry => "fentry",
-            memprov_bpf::Mechanism::TpBtf => "tp_btf",
-            memprov_bpf::Mechanism::Tp => "tp",
-        }
-        .to_owned(),
-        reason: status.reason.clone(),
     }
 }
 

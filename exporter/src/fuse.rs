@@ -3,6 +3,7 @@
 //! No clock, no randomness: the same lines give the same report.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memprov_ledger::evidence::Evidence;
@@ -20,7 +21,7 @@ use crate::trace::{Header, Line};
 const WINDOW: Duration = Duration::from_secs(300);
 
 /// Resident bytes by owner id at one time.
-pub type Snapshot = (MonoTime, BTreeMap<String, u64>);
+pub type Snapshot = (MonoTime, Arc<BTreeMap<String, u64>>);
 
 /// The fuser.
 #[derive(Debug)]
@@ -106,11 +107,15 @@ impl Fuser {
         for space in self.ledger.spaces() {
             let Some(scan) = &space.scan else { continue };
             let history = self.history.entry(space.id).or_default();
-            if history.back().is_some_and(|(when, _)| *when >= scan.when.begin) {
-                continue;
-            }
-            history.push_back((scan.when.begin, composer.resident(space)));
-            while history.len() > 2 && history[1].0.after(WINDOW) <= scan.when.begin {
+            let as_of = space.confirmed.unwrap_or(scan.when.begin);
+            let resident = match history.back() {
+                Some((when, _)) if *when >= as_of => continue,
+                // Found unmoved since.
+                Some((when, same)) if *when >= scan.when.begin => Arc::clone(same),
+                _ => Arc::new(composer.resident(space)),
+            };
+            history.push_back((as_of, resident));
+            while history.len() > 2 && history[1].0.after(WINDOW) <= as_of {
                 history.pop_front();
             }
         }

@@ -17,6 +17,7 @@ pub mod host;
 pub mod otlp;
 pub mod owners;
 pub mod plan;
+pub mod probing;
 pub mod report;
 pub mod screen;
 pub mod socket;

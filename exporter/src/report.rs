@@ -27,6 +27,9 @@ pub struct Report {
     pub shared: Vec<SharedRow>,
     /// What was lost since the start, per stream.
     pub lost: BTreeMap<String, u64>,
+    /// Who the host is, for OTLP; no part of the document.
+    #[serde(skip)]
+    pub identity: Option<Identity>,
 }
 
 /// The host a report speaks of.

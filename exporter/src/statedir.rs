@@ -54,7 +54,10 @@ pub enum StateDirError {
         owner: u32,
     },
     /// Another process holds it.
-    #[error("state directory {} is in use by another memprov{}", path.display(), show_pid(*pid))]
+    #[error(
+        "another memprov{} has the state directory {}: end it, or name another one with --state-dir",
+        show_pid(*pid), path.display()
+    )]
     Busy {
         /// The directory.
         path: PathBuf,

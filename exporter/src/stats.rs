@@ -6,16 +6,19 @@ const Z: f64 = 1.959_963_984_540_054;
 /// The Wilson score interval of a share: `hits` of `trials` (Wilson 1927, JASA 22:209-212). `None` without trials.
 #[must_use]
 pub fn wilson(hits: u64, trials: u64) -> Option<(f64, f64)> {
-    if trials == 0 {
-        return None;
-    }
     #[expect(clippy::cast_precision_loss, reason = "counts of samples are far below 2^53")]
     let (k, n) = (hits.min(trials) as f64, trials as f64);
-    let p = k / n;
+    (trials > 0).then(|| wilson_of(k / n, n))
+}
+
+/// The same of a share `p` that rests on `n` equal trials, or on unequal ones that are worth `n` equal ones (Kish's
+/// effective sample size, (Σw)² / Σw²; Kish 1965, Survey Sampling). `n` > 0.
+#[must_use]
+pub fn wilson_of(p: f64, n: f64) -> (f64, f64) {
     let scale = 1.0 + Z * Z / n;
     let centre = p + Z * Z / (2.0 * n);
-    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
-    Some((((centre - half) / scale).max(0.0), ((centre + half) / scale).min(1.0)))
+    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).max(0.0).sqrt();
+    (((centre - half) / scale).max(0.0), ((centre + half) / scale).min(1.0))
 }
 
 /// `part` of `whole` applied to `bytes`, rounded; 0 when `whole` is 0.

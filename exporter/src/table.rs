@@ -26,11 +26,13 @@ pub struct View {
     pub all: bool,
     /// Written into the commands that are suggested, where it is not the default.
     pub state_dir: Option<String>,
+    /// The trace that a replay is of, for the same purpose.
+    pub trace: Option<String>,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { width: 100, color: false, all: false, state_dir: None }
+        Self { width: 100, color: false, all: false, state_dir: None, trace: None }
     }
 }
 
@@ -64,9 +66,12 @@ pub fn render(report: &Report, view: &View) -> String {
     }
     shared(&report.shared, view, width, paint, &mut out);
     losses(report, width, paint, &mut out);
-    out.push(String::new());
-    out.push(paint.dim("next:"));
-    out.extend(next::commands(report, view).into_iter().map(|command| format!("  {command}")));
+    let next = next::commands(report, view);
+    if !next.is_empty() {
+        out.push(String::new());
+        out.push(paint.dim("next:"));
+        out.extend(next.into_iter().map(|command| format!("  {command}")));
+    }
     let mut text = out.join("\n");
     text.push('\n');
     text
@@ -83,7 +88,10 @@ fn header(report: &Report, width: usize, paint: Paint, out: &mut Vec<String>) {
     out.extend(
         wrap(
             &[
-                format!("memprov {}", clean(&report.source)),
+                match report.source.as_str() {
+                    "snapshot" => "memprov snapshot: no daemon; call sites are unknown".to_owned(),
+                    source => format!("memprov {}", clean(source)),
+                },
                 format!("kernel {kernel}"),
                 nodes,
                 clock(&report.generated_at, ""),
@@ -94,24 +102,11 @@ fn header(report: &Report, width: usize, paint: Paint, out: &mut Vec<String>) {
         .into_iter()
         .map(|line| paint.bold(&line)),
     );
-    out.extend(match &host.no_pmu {
-        Some(reason) => wrap(
-            &[
-                "no PMU: no access latency, only residency and first touch".to_owned(),
-                clean(reason),
-            ],
-            width,
-            "  ",
-        ),
-        None => wrap(
-            &[
-                "a PMU that could sample memory accesses".to_owned(),
-                "this version reads residency and first touch only".to_owned(),
-            ],
-            width,
-            "  ",
-        ),
-    });
+    let note = match host.no_pmu {
+        Some(_) => "no access latency: no PMU (`memprov check` says why)",
+        None => "no access latency: the PMU is not read by this version",
+    };
+    out.push(paint.dim(&elide(note, width)));
 }
 
 /// Processes by Rss, largest first, each address space once.
@@ -152,7 +147,8 @@ fn one_process(
     out.extend(resident.lines("RSS", width, paint));
     for (name, kind) in [("huge pages", "hugetlb"), ("swap", "swap")] {
         let sum = Sum::of(process, &[kind]);
-        if sum.hi > 0 || sum.parts() > 0 {
+        // A total that may be 0 and of which nothing was found is no memory.
+        if sum.lo > 0 || sum.parts() > 0 {
             out.extend(sum.lines(name, width, paint));
         }
     }

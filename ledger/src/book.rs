@@ -157,6 +157,8 @@ pub struct TouchTally {
     pub sampled: u64,
     /// Bytes that those units stand for.
     pub sampled_bytes: u64,
+    /// Sum of the squares of those bytes, in units of pages: units of unequal weight are worth fewer equal ones.
+    pub sampled_squares: u64,
     /// By stack: units and bytes.
     pub by_stack: BTreeMap<StackRef, (u64, u64)>,
 }
@@ -165,6 +167,7 @@ impl TouchTally {
     fn add(&mut self, stack: Option<StackRef>, bytes: u64) {
         self.sampled += 1;
         self.sampled_bytes += bytes;
+        self.sampled_squares += (bytes / PAGE).pow(2);
         if let Some(stack) = stack {
             let entry = self.by_stack.entry(stack).or_default();
             entry.0 += 1;
@@ -176,6 +179,7 @@ impl TouchTally {
     pub fn merge(&mut self, other: &Self) {
         self.sampled += other.sampled;
         self.sampled_bytes += other.sampled_bytes;
+        self.sampled_squares += other.sampled_squares;
         for (stack, (units, bytes)) in &other.by_stack {
             let entry = self.by_stack.entry(*stack).or_default();
             entry.0 += units;
@@ -286,7 +290,7 @@ impl Sharing<'_> {
             if piece.traits.has(Traits::PREDATES) {
                 row.predates += part.owned.rss();
             }
-            self.touch(piece, scan, &space.touches, &mut row.touch);
+            self.touch(piece, scan, &space.touches, older.is_empty(), &mut row.touch);
         }
         for (claim, ids) in intervals {
             if let Some(row) = rows.get_mut(&claim) {
@@ -310,6 +314,10 @@ impl Sharing<'_> {
             })
             .collect();
         let bug = scan.at_rest && scan.slack == 0 && books.iter().any(|b| b.skew != 0);
+        if bug {
+            // Some page is told as another kind than the kernel counts it as: nobody knows whose.
+            rows.values_mut().for_each(|row| row.pages = EvidenceClass::Inferred);
+        }
         let as_of = space.confirmed.unwrap_or(scan.when.begin);
         Some(Closed { space: space.id, as_of, at_rest: scan.at_rest, books, rows, bug })
     }
@@ -344,8 +352,16 @@ impl Sharing<'_> {
         self.mappers.get(&key).is_some_and(|m| m.iter().any(|id| *id != by))
     }
 
-    /// Counts the sampled pages of a piece by their first touch.
-    fn touch(&self, piece: &Piece, scan: &Scan, touches: &Touches, tally: &mut TouchTally) {
+    /// Counts the sampled pages of a piece by their first touch. In a space that is not the oldest of its family pages
+    /// that are common are left out: they are not its own.
+    fn touch(
+        &self,
+        piece: &Piece,
+        scan: &Scan,
+        touches: &Touches,
+        oldest: bool,
+        tally: &mut TouchTally,
+    ) {
         let sample = touches.sample(self.ledger.sample());
         if sample.probability <= 0.0 {
             return;
@@ -353,7 +369,10 @@ impl Sharing<'_> {
         // A moved page is in the sample by the address that it was born at.
         let anonymous = piece.origin.as_ref().is_none_or(|o| object(o.backing).is_none());
         let moved = if anonymous { piece.offset.wrapping_sub(piece.extent.start) } else { 0 };
-        for (extent, state) in scan.pages.runs(piece.extent).filter(|(_, s)| s.anon()) {
+        let own = |s: PageState| {
+            s.anon() && (oldest || !scan.exclusive_known || s.has(PageState::EXCLUSIVE))
+        };
+        for (extent, state) in scan.pages.runs(piece.extent).filter(|(_, s)| own(*s)) {
             let whole = |at: u64| at.is_multiple_of(BLOCK) && at + BLOCK <= extent.end;
             let mut at = extent.start;
             while at < extent.end {

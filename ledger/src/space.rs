@@ -157,7 +157,7 @@ impl Space {
             objects: Arc::clone(&self.objects),
             total: None,
             faults: SampledFaults::default(),
-            first_faults: None,
+            first_faults: Some(0),
             ..*self
         }
     }
@@ -193,7 +193,8 @@ impl Space {
                 Some(Backing::Anonymous) | None => &mut self.faults.anon,
             },
         };
-        *kind += 1;
+        // Faults of a sampled block come in clusters: they are kept for huge pages and count no kinds.
+        *kind += u64::from(sample.has_page(fault.address / PAGE));
         self.touches.fault(fault, sample);
     }
 

@@ -24,28 +24,34 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The bound that a hash must be below, of 2^32.
+    /// The bound that a hash must be below: probability × 2^32.
     #[must_use]
-    pub fn threshold(self) -> u32 {
+    pub fn bound(self) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "clamped to u32"
+            reason = "clamped to 0..=2^32"
         )]
-        let threshold = (self.probability.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
-        threshold
+        let bound = (self.probability.clamp(0.0, 1.0) * 4_294_967_296.0) as u64;
+        bound
     }
 
     /// Whether page number `page` is in the sample.
     #[must_use]
     pub fn has_page(self, page: u64) -> bool {
-        hash(page, self.seed) <= self.threshold() && self.probability > 0.0
+        u64::from(hash(page, self.seed)) < self.bound()
     }
 
     /// Whether block number `block` (of 2 MiB) is in the sample.
     #[must_use]
     pub fn has_block(self, block: u64) -> bool {
-        hash(!block, self.seed) <= self.threshold() && self.probability > 0.0
+        u64::from(hash(!block, self.seed)) < self.bound()
+    }
+
+    /// Whether faults at `address` are kept: its page or its block is in the sample.
+    #[must_use]
+    pub fn has(self, address: u64) -> bool {
+        self.has_page(address / PAGE) || self.has_block(address / BLOCK)
     }
 }
 
@@ -86,7 +92,7 @@ impl Touches {
     pub fn fault(&mut self, fault: &Fault, sample: Sample) {
         let page = fault.address / PAGE;
         let scaled = self.sample(sample);
-        if !scaled.has_page(page) && !scaled.has_block(fault.address / BLOCK) {
+        if !scaled.has(fault.address) {
             return;
         }
         let touch = Touch { stack: fault.stack, write: fault.write };
@@ -99,8 +105,7 @@ impl Touches {
         while self.entries.len() > ENTRIES && self.halved < 31 {
             self.halved += 1;
             let scaled = self.sample(sample);
-            self.entries
-                .retain(|page, _| scaled.has_page(*page) || scaled.has_block(*page * PAGE / BLOCK));
+            self.entries.retain(|page, _| scaled.has(*page * PAGE));
         }
     }
 

@@ -89,6 +89,8 @@ impl Devices {
         for mount in mountinfo::lines(text).flatten() {
             let kind = match mount.fs_type {
                 b"tmpfs" | b"shm" => Kind::Shmem,
+                // The initial root file system is tmpfs or ramfs; only tmpfs prints a size (`shmem_show_options`).
+                b"rootfs" if mount.super_options.windows(5).any(|w| w == b"size=") => Kind::Shmem,
                 b"devtmpfs" => Kind::Devtmpfs,
                 b"hugetlbfs" => Kind::Hugetlb,
                 _ => Kind::Other,

@@ -14,6 +14,8 @@ pub struct MountLine<'a> {
     pub mount_point: &'a [u8],
     /// File system type: `tmpfs`, `ext4`, `fuse.sshfs`.
     pub fs_type: &'a [u8],
+    /// Options of the super block, with commas; empty where none are printed.
+    pub super_options: &'a [u8],
 }
 
 /// The lines. One that the kernel does not print is an error in its place.
@@ -29,8 +31,10 @@ fn line(text: &[u8]) -> Result<MountLine<'_>, &'static str> {
     let (major, minor) = device.ok_or("device is not major:minor")?;
     let mount_point = words.nth(1).ok_or("no mount point")?;
     // Any number of optional fields (`shared:7`) stands before the separator.
-    let fs_type = words.skip(1).skip_while(|w| *w != b"-").nth(1).ok_or("no file system type")?;
-    Ok(MountLine { major, minor, mount_point, fs_type })
+    let mut behind = words.skip(1).skip_while(|w| *w != b"-").skip(1);
+    let fs_type = behind.next().ok_or("no file system type")?;
+    let super_options = behind.nth(1).unwrap_or_default();
+    Ok(MountLine { major, minor, mount_point, fs_type, super_options })
 }
 
 #[cfg(test)]
@@ -47,6 +51,7 @@ mod tests {
             let line = lines(text.as_bytes()).next().unwrap().unwrap();
             assert_eq!((line.major, line.minor), (0, 27));
             assert_eq!(line.fs_type, b"tmpfs");
+            assert_eq!(line.super_options, b"rw");
             assert_eq!(line.mount_point, b"/dev/shm\\040x");
         }
     }

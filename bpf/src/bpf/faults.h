@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Page faults of a sample of pages: a page is in the sample when the hash of its number is below a bound. */
+/*
+ * Page faults of a sample: those in pages, and in blocks of 2 MiB, whose number hashes below a bound. A huge page has
+ * one fault only, which lies in a sampled page hardly ever: its block stands for it.
+ */
 #ifndef MEMPROV_FAULTS_H
 #define MEMPROV_FAULTS_H
 
@@ -24,10 +27,12 @@ struct {
 	__type(value, __u64);
 } cpu_faults SEC(".maps");
 
-/* The finalizer of MurmurHash3 over page number and seed; the loader has its twin. */
-static __always_inline __u32 page_hash(__u64 page)
+#define BLOCK_SIZE (2u << 20)
+
+/* The finalizer of MurmurHash3 over a number and the seed: `touch.rs` of the ledger has its twin. */
+static __always_inline __u32 touch_hash(__u64 number)
 {
-	__u64 x = page ^ (__u64)hash_seed << 32;
+	__u64 x = number ^ (__u64)hash_seed << 32;
 
 	x ^= x >> 33;
 	x *= 0xff51afd7ed558ccdULL;
@@ -57,12 +62,15 @@ static __always_inline __u32 page_hash(__u64 page)
 /* `at`: the user registers, or NULL to look for them. */
 static __always_inline int fault(__u64 address, const struct pt_regs *at, __u32 error)
 {
-	__u32 hash = page_hash(address / PAGE_SIZE), tgid, zero = 0, want;
+	__u32 hash = touch_hash(address / PAGE_SIZE), block = touch_hash(~(address / BLOCK_SIZE));
+	__u32 tgid, zero = 0, want;
 	struct pt_regs regs;
 	__u64 bound, *own, *cpu, now;
 	struct space *space;
 	bool known, written;
 
+	if (block < hash)
+		hash = block;
 	if (hash >= touch_highest || (__s64)address < 0)
 		return 0;
 	tgid = bpf_get_current_pid_tgid() >> 32;

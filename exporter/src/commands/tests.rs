@@ -23,6 +23,7 @@ fn empty(source: &str) -> Report {
         processes: Vec::new(),
         shared: Vec::new(),
         lost: BTreeMap::new(),
+        identity: None,
     }
 }
 

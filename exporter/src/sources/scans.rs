@@ -1,7 +1,6 @@
 //! The scan thread: reads `/proc` for one process after the other, urgent jobs first, within its budget.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use memprov_ledger::evidence::Counters;
 use memprov_ledger::identity::{StartTicks, Tgid};
 use memprov_proc::budget::{Budget, Decision};
 use memprov_proc::stat::Stat;
-use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, clock};
+use memprov_proc::{Proc, ScanError, Scanner, clock};
 
 use super::{Input, Outcome};
 
@@ -45,14 +44,12 @@ const BURST: Duration = Duration::from_millis(500);
 /// # Errors
 /// When the thread cannot be made.
 pub fn start(
-    root: PathBuf,
+    scanner: Scanner,
     budget: f64,
     jobs: Receiver<Job>,
     inbox: SyncSender<Input>,
 ) -> std::io::Result<JoinHandle<()>> {
-    // Before other threads work: what the kernel's figures are worth is found out on ourselves.
-    let proc = Proc::at(&root);
-    let scanner = Scanner::new(proc.clone(), ScanOptions::default());
+    let proc = scanner.proc().clone();
     let budget = Budget::new(budget, BURST, clock::now());
     let thread = Thread { proc, scanner, budget, queue: VecDeque::new(), inbox };
     std::thread::Builder::new().name("scans".to_owned()).spawn(move || thread.run(&jobs))

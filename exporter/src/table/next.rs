@@ -1,75 +1,111 @@
-//! What to do next: three commands that fit what was seen.
+//! What to do next: up to three commands that fit what was seen, each to be pasted as it stands.
 
 use super::View;
 use super::equation::Sum;
+use super::text::clean;
 use crate::report::{Process, Report};
 
-/// Three commands, each with what it is for.
+/// Commands shown.
+const COMMANDS: usize = 3;
+
+/// A command, and what it is for.
+type Next = (String, &'static str);
+
+/// The commands, each with what it is for. None where a name in them cannot be written for a shell.
 pub(super) fn commands(report: &Report, view: &View) -> Vec<String> {
-    let place = view
-        .state_dir
-        .as_deref()
-        .map_or_else(String::new, |dir| format!(" --state-dir {}", quote(dir)));
-    let largest = report.processes.iter().max_by_key(|p| Sum::resident(p).parts());
-    let growth = |p: &Process| {
-        p.owners.iter().filter_map(|row| row.growth_per_minute).max().unwrap_or_default()
+    let next = match report.source.as_str() {
+        "replay" => replay(view),
+        "snapshot" => snapshot(report, view),
+        _ => daemon(report, view),
     };
-    let growing = report.processes.iter().max_by_key(|p| growth(p));
+    let mut next = next.unwrap_or_default();
+    next.truncate(COMMANDS);
+    let column = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
+    next.iter().map(|(command, why)| format!("{command:column$}  # {why}")).collect()
+}
+
+fn replay(view: &View) -> Option<Vec<Next>> {
+    let trace = quote(view.trace.as_deref()?)?;
     let mut out = Vec::new();
-    if report.source == "replay" {
-        out.push((
-            "memprov replay FILE --output report-json".to_owned(),
-            "whole stacks, for a program",
-        ));
-        out.push((
-            "memprov replay FILE --output otlp-json".to_owned(),
-            "what would have been sent",
-        ));
-        out.push(("memprov run --pid PID".to_owned(), "watch a living process"));
-        return lines(&out);
+    if !view.all {
+        out.push((format!("memprov replay {trace} --output table --all"), "every owner"));
     }
-    if report.source == "snapshot" {
-        out.push((format!("memprov run{place}"), "see who maps and touches memory from now on"));
+    out.push((format!("memprov replay {trace} --output json"), "whole stacks, for a program"));
+    out.push((format!("memprov replay {trace} --output otlp-json"), "what would have been sent"));
+    Some(out)
+}
+
+fn snapshot(report: &Report, view: &View) -> Option<Vec<Next>> {
+    let place = place(view, "")?;
+    let mut out =
+        vec![(format!("memprov run{place}"), "see who maps and touches memory from now on")];
+    let whose = largest(report).map_or_else(String::new, |p| format!(" --pid {}", p.pid));
+    if !view.all {
+        let command = format!("memprov report --snapshot{whose} --output table --all");
+        out.push((command, "every owner"));
     }
-    if let Some(process) = growing.filter(|p| growth(p) > 0) {
+    out.push(("memprov check".to_owned(), "what this host can tell, and how to get more"));
+    Some(out)
+}
+
+fn daemon(report: &Report, view: &View) -> Option<Vec<Next>> {
+    let place_of_daemon = place(view, "")?;
+    let ask = format!("memprov report{place_of_daemon}");
+    let mut out = Vec::new();
+    if let Some(process) = report.processes.iter().max_by_key(|p| growth(p)).filter(|p| growth(p) > 0)
+    {
+        // The daemon holds its directory: a recording has one of its own, beside it.
+        let own = place(view, "-record")?;
+        let (pid, file) = (process.pid, "growth.jsonl.zst");
         out.push((
-            format!("memprov record --pid {} --for 60s --output growth.jsonl.zst", process.pid),
+            format!("memprov record{own} --pid {pid} --for 60s --output {file}"),
             "keep the evidence of this growth",
         ));
     }
-    if let Some(process) = largest {
-        if !view.all {
-            out.push((format!("memprov report{place} --pid {} --all", process.pid), "every owner"));
+    match largest(report) {
+        Some(process) => {
+            if !view.all {
+                let command = format!("{ask} --pid {} --output table --all", process.pid);
+                out.push((command, "every owner"));
+            }
+            out.push((
+                format!("{ask} --pid {} --output json", process.pid),
+                "whole stacks, for a program to read",
+            ));
         }
-        out.push((
-            format!("memprov report{place} --pid {} --output json", process.pid),
-            "whole stacks, for a program to read",
-        ));
-    } else {
-        out.push((format!("memprov run{place} --pid PID"), "watch one process and its children"));
-        out.push((
-            format!("memprov report{place} --output json"),
-            "the same, for a program to read",
-        ));
+        None => {
+            out.push((ask.clone(), "ask again: first scans may be under way"));
+            out.push(("memprov report --snapshot".to_owned(), "read every process once"));
+        }
     }
     out.push(("memprov check".to_owned(), "what this host can tell, and how to get more"));
-    out.push((format!("memprov report{place} --lines"), "source lines where debug information is"));
-    out.truncate(3);
-    lines(&out)
+    out.push((format!("{ask} --lines"), "source lines where debug information is"));
+    Some(out)
 }
 
-fn lines(commands: &[(String, &str)]) -> Vec<String> {
-    let column = commands.iter().map(|(command, _)| command.chars().count()).max();
-    let column = column.unwrap_or_default();
-    commands.iter().map(|(command, why)| format!("{command:column$}  # {why}")).collect()
+fn largest(report: &Report) -> Option<&Process> {
+    report.processes.iter().max_by_key(|p| Sum::resident(p).parts())
 }
 
-/// The word as a shell takes it.
-fn quote(word: &str) -> String {
+fn growth(process: &Process) -> i64 {
+    process.owners.iter().filter_map(|row| row.growth_per_minute).max().unwrap_or_default()
+}
+
+/// The flag that names the daemon's state directory, or one beside it; empty for the daemon's where that is the default.
+fn place(view: &View, beside: &str) -> Option<String> {
+    let dir = match (&view.state_dir, beside) {
+        (None, "") => return Some(String::new()),
+        (None, _) => format!("/run/memprov{beside}"),
+        (Some(dir), _) => format!("{}{beside}", dir.trim_end_matches('/')),
+    };
+    Some(format!(" --state-dir {}", quote(&dir)?))
+}
+
+/// The word as a shell takes it; `None` where it would not be shown as it is.
+fn quote(word: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", super::text::clean(word).replace('\'', "'\\''"))
+    if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
+        return Some(word.to_owned());
     }
+    (clean(word) == word && !word.starts_with('-')).then(|| format!("'{}'", word.replace('\'', "'\\''")))
 }

@@ -10,8 +10,42 @@ use crate::report::{OwnerRow, Process, Quantity, SharedRow, TouchRow};
 const OWNERS: usize = 12;
 /// Functions shown below an owner unless all are asked for.
 const TOUCHED: usize = 4;
-/// Below this width there is no room for growth and bounds.
-const NARROW: usize = 76;
+/// Columns that a name has at least before another column goes, and that a caller needs beside it.
+const NAME: usize = 16;
+const CALLER: usize = 8;
+/// Widths of the columns.
+const BYTES: usize = 8;
+const THIRD: usize = 10;
+const CONFIDENCE: usize = 22;
+const WORD: usize = 10;
+
+/// Which columns there is room for: bounds go first, then what is reserved, then growth.
+#[derive(Clone, Copy)]
+struct Layout {
+    reserved: bool,
+    third: bool,
+    confidence: usize,
+}
+
+impl Layout {
+    fn of(width: usize) -> Self {
+        let full = Self { reserved: true, third: true, confidence: CONFIDENCE };
+        let word = Self { confidence: WORD, ..full };
+        let smaller = [full, word, Self { reserved: false, ..word }];
+        let smallest = Self { reserved: false, third: false, ..word };
+        smaller.into_iter().find(|layout| layout.before_name() + NAME <= width).unwrap_or(smallest)
+    }
+
+    /// Columns that stand before the name.
+    fn before_name(self) -> usize {
+        let column = |shown, width| if shown { width + 2 } else { 0 };
+        2 + BYTES
+            + 2
+            + column(self.reserved, BYTES)
+            + column(self.third, THIRD)
+            + column(true, self.confidence)
+    }
+}
 
 /// One line of a table: four columns, and a name that takes what is left.
 pub(super) struct Row {
@@ -19,6 +53,7 @@ pub(super) struct Row {
     reserved: String,
     third: String,
     confidence: String,
+    nested: bool,
     name: String,
     caller: String,
 }
@@ -30,6 +65,7 @@ impl Row {
             reserved: "RESERVED".to_owned(),
             third: "GROWTH/min".to_owned(),
             confidence: "CONFIDENCE".to_owned(),
+            nested: false,
             name: "OWNER".to_owned(),
             caller: "CALLER".to_owned(),
         }
@@ -50,6 +86,7 @@ impl Row {
             reserved: amount(&row.reserved),
             third: row.growth_per_minute.map_or_else(|| "-".to_owned(), signed),
             confidence: confidence(&row.resident),
+            nested: false,
             name: named(&row.name),
             caller: clean(&row.caller),
         }
@@ -58,11 +95,33 @@ impl Row {
     fn touch(row: &TouchRow) -> Self {
         Self {
             resident: amount(&row.resident),
+            confidence: confidence(&row.resident),
+            name: named(&row.name),
+            caller: clean(&row.caller),
+            ..Self::below()
+        }
+    }
+
+    /// What a division by first touch leaves.
+    fn untouched(rest: u64) -> Self {
+        Self {
+            resident: bytes(rest),
+            confidence: "sampled".to_owned(),
+            name: "first touch not seen".to_owned(),
+            ..Self::below()
+        }
+    }
+
+    /// An empty line below an owner.
+    fn below() -> Self {
+        Self {
+            resident: String::new(),
             reserved: String::new(),
             third: String::new(),
-            confidence: confidence(&row.resident),
-            name: format!("  ↳ {}", named(&row.name)),
-            caller: clean(&row.caller),
+            confidence: String::new(),
+            nested: true,
+            name: String::new(),
+            caller: String::new(),
         }
     }
 
@@ -72,31 +131,33 @@ impl Row {
             reserved: amount(&row.reserved),
             third: format!("{}{}", row.sharers, if row.sharers_complete { "" } else { "+" }),
             confidence: confidence(&row.resident),
+            nested: false,
             name: named(&row.name),
             caller: String::new(),
         }
     }
 
     pub(super) fn line(&self, width: usize) -> String {
-        let columns = if width < NARROW {
-            let word = self.confidence.split(' ').next().unwrap_or_default();
-            format!(
-                "  {} {}  {}  ",
-                right(&self.resident, 9),
-                right(&self.reserved, 9),
-                fit(word, 10)
-            )
+        let layout = Layout::of(width);
+        let mut line = format!("  {}  ", right(&self.resident, BYTES));
+        if layout.reserved {
+            line.push_str(&format!("{}  ", right(&self.reserved, BYTES)));
+        }
+        if layout.third {
+            line.push_str(&format!("{}  ", right(&self.third, THIRD)));
+        }
+        let words = if layout.confidence < CONFIDENCE {
+            self.confidence.split(' ').next().unwrap_or_default()
         } else {
-            format!(
-                "  {} {} {}  {}  ",
-                right(&self.resident, 10),
-                right(&self.reserved, 10),
-                right(&self.third, 11),
-                fit(&self.confidence, 22)
-            )
+            self.confidence.as_str()
         };
-        let room = width.saturating_sub(columns.chars().count());
-        format!("{columns}{}", called(&self.name, &self.caller, room))
+        line.push_str(&format!("{}  ", fit(words, layout.confidence)));
+        if self.nested {
+            line.push_str(if layout.third { "  ↳ " } else { "↳ " });
+        }
+        let room = width.saturating_sub(line.width());
+        line.push_str(&called(&self.name, &self.caller, room));
+        line
     }
 }
 
@@ -127,27 +188,39 @@ fn named(name: &str) -> String {
     if name.is_empty() { "?".to_owned() } else { clean(name) }
 }
 
-/// Name and caller in the room there is: each keeps its ends, and the caller does not push the name out.
+/// Name and caller in the room there is: each keeps its ends, and where both have none the caller goes.
 fn called(name: &str, caller: &str, room: usize) -> String {
-    if caller.is_empty() {
+    let least = name.width().min(NAME) + 3 + caller.width().min(CALLER);
+    if caller.is_empty() || room < least {
         return elide(name, room);
     }
-    let room = room.saturating_sub(3);
-    let name = elide(name, room.saturating_sub(caller.width()).max(room * 3 / 5));
+    let room = room - 3;
+    let name = elide(name, room.saturating_sub(caller.width()).max(room * 3 / 5).max(NAME));
     let caller = elide(caller, room.saturating_sub(name.width()));
     format!("{name} ← {caller}")
 }
 
+/// Resident bytes of an owner that its division by first touch leaves, where that is more than a tenth.
+fn not_seen(owner: &OwnerRow) -> Option<u64> {
+    let resident = owner.resident.bytes.filter(|_| !owner.first_touch.is_empty())?;
+    let seen = owner.first_touch.iter().filter_map(|row| row.resident.bytes);
+    let rest = resident.saturating_sub(seen.fold(0, u64::saturating_add));
+    (u128::from(rest) * 10 > u128::from(resident)).then_some(rest)
+}
+
 /// The table of one process, largest resident first, with what is folded away at the end.
 pub(super) fn rows(process: &Process, all: bool, width: usize, paint: Paint) -> Vec<String> {
-    let mut owners: Vec<&OwnerRow> = process.owners.iter().collect();
+    // Pages that the kernel shows to every process ([vvar], [vsyscall]) are in nobody's Rss.
+    let idle = |row: &&OwnerRow| !all && row.kind == "other" && row.resident.bytes == Some(0);
+    let (idle, mut owners): (Vec<&OwnerRow>, Vec<&OwnerRow>) = process.owners.iter().partition(idle);
     owners.sort_by(|a, b| {
         (b.resident.bytes, b.reserved.bytes).cmp(&(a.resident.bytes, a.reserved.bytes))
     });
     let mut out = vec![paint.dim(&Row::header().line(width))];
     // One row more is no longer than the line that would stand for it.
     let limit = if all || owners.len() <= OWNERS + 1 { owners.len() } else { OWNERS };
-    let (first, rest) = owners.split_at(limit);
+    let first: Vec<&OwnerRow> = owners.drain(..limit).collect();
+    let rest: Vec<&OwnerRow> = owners.into_iter().chain(idle).collect();
     let mut touched = false;
     for owner in first {
         out.push(Row::owner(owner).line(width));
@@ -155,6 +228,9 @@ pub(super) fn rows(process: &Process, all: bool, width: usize, paint: Paint) -> 
         for touch in owner.first_touch.iter().take(limit) {
             out.push(paint.dim(&Row::touch(touch).line(width)));
             touched = true;
+        }
+        if let Some(rest) = not_seen(owner) {
+            out.push(paint.dim(&Row::untouched(rest).line(width)));
         }
     }
     if !rest.is_empty() {

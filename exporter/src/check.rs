@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::support::{Capability, Cgroup, HookProbe, Matrix, PagesProbe, Probes, State};
-use crate::table::text::{Paint, clean, fit};
+use crate::table::text::{Paint, clean, elide, fit};
 
 /// Inode of the initial pid namespace (kernel `include/linux/proc_ns.h`, PROC_PID_INIT_INO).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
@@ -69,6 +69,9 @@ fn cgroup(mounted: &Path) -> Cgroup {
     }
 }
 
+/// Columns of what is said below a row; the document has it whole.
+const DETAIL: usize = 160;
+
 /// Text of one column of a capability's row.
 type Cell = fn(&Capability) -> String;
 
@@ -101,7 +104,8 @@ pub fn render(matrix: &Matrix, color: bool) -> String {
             [("why", &capability.reason), ("loses", &capability.loses), ("fix", &capability.fix)];
         for (name, text) in details {
             if let Some(text) = text {
-                out.push(paint.dim(&format!("    {}  {}", fit(name, 5), clean(text))));
+                let text = elide(&clean(text), DETAIL);
+                out.push(paint.dim(&format!("    {}  {text}", fit(name, 5))));
             }
         }
     }

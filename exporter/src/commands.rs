@@ -14,10 +14,10 @@ use crate::cli::{
     Check, CheckOutput, Cli, Command, ConfigArgs, Record, Replay, Report as ReportArgs,
     ReportOutput, Run, RunOutput, Settings,
 };
-use crate::config::{Config, Effective, LogLevel, Problem};
+use crate::config::{Config, Effective, LogLevel, Problem, STATE_DIR};
 use crate::report::Report;
 use crate::screen::{Screen, Terminal};
-use crate::socket::{ClientError, fetch};
+use crate::socket::{ClientError, fetch, listener_pid};
 use crate::support::{HookProbe, Matrix, PagesProbe};
 use crate::table::{View, render};
 
@@ -234,7 +234,7 @@ fn load(
 
 /// The state directory as suggested commands have to name it.
 fn place(config: &Config) -> Option<String> {
-    let other = config.state_dir != Config::default().state_dir;
+    let other = config.state_dir != Path::new(STATE_DIR);
     other.then(|| config.state_dir.display().to_string())
 }
 
@@ -244,13 +244,15 @@ fn run(
     engine: &dyn Engine,
     io: &mut Io<'_>,
 ) -> Result<(), Failure> {
-    let config = load(&args.settings, args.interval.as_deref(), env)?.config;
-    (io.log)(config.log);
+    let Effective { config, origins } = load(&args.settings, args.interval.as_deref(), env)?;
     let shown = match args.output {
         Some(RunOutput::Table) => true,
         Some(RunOutput::None) => false,
         None => io.terminal.interactive,
     };
+    // Lines between the tables of a terminal are for what a human has to know, unless more was asked for.
+    let quiet = shown && io.terminal.interactive && !origins.contains_key("log");
+    (io.log)(if quiet { LogLevel::Warn } else { config.log });
     let screen = shown.then(|| Screen::new(io.terminal, place(&config)));
     let watch = Watch { pids: args.pid.clone(), limit: args.limit };
     engine.run(&config, &watch, screen.as_ref())
@@ -269,7 +271,8 @@ fn record(
 
 fn replay(args: &Replay, engine: &dyn Engine, io: &mut Io<'_>) -> Result<(), Failure> {
     (io.log)(LogLevel::Warn);
-    let view = View { all: args.all, ..view(io.terminal, None) };
+    let trace = args.trace.to_str().map(str::to_owned);
+    let view = View { all: args.all, trace, ..view(io.terminal) };
     let form = form(args.output, io.terminal);
     engine.replay(&args.trace, args.interval, &mut |report| {
         print(report, form, &view, engine, io.out)
@@ -290,7 +293,11 @@ fn report(
     let answer = if args.snapshot { None } else { Some(fetch(&config.state_dir, args.pid)) };
     let mut report = match answer {
         None => engine.snapshot(config, args.pid)?,
-        Some(Err(ClientError::NoDaemon { .. })) if !named => engine.snapshot(config, args.pid)?,
+        Some(Err(ClientError::NoDaemon { socket })) if !named => {
+            let place = socket.display();
+            say(io, &format!("no daemon on {place}: a snapshot of /proc, without call sites"));
+            engine.snapshot(config, args.pid)?
+        }
         Some(Err(error)) => {
             let exit = match &error {
                 ClientError::Malformed { .. } => Exit::Failed,
@@ -309,8 +316,15 @@ fn report(
     if args.lines {
         engine.lines(&mut report)?;
     }
-    let view = View { all: args.all, ..view(io.terminal, place(config)) };
+    let daemon = report.source == "daemon" || listener_pid(&config.state_dir).is_some();
+    let state_dir = place(config);
+    let view = View { all: args.all, state_dir, daemon, ..view(io.terminal) };
     print(&report, form, &view, engine, io.out)
+}
+
+/// One line on standard error. That it is closed is no reason to keep an answer from standard output.
+fn say(io: &mut Io<'_>, line: &str) {
+    drop(writeln!(io.err, "memprov: {line}"));
 }
 
 fn form(wanted: Option<ReportOutput>, terminal: Terminal) -> ReportOutput {
@@ -318,8 +332,8 @@ fn form(wanted: Option<ReportOutput>, terminal: Terminal) -> ReportOutput {
     wanted.unwrap_or(usual)
 }
 
-fn view(terminal: Terminal, state_dir: Option<String>) -> View {
-    View { width: terminal.width(), color: terminal.color, all: false, state_dir }
+fn view(terminal: Terminal) -> View {
+    View { width: terminal.width(), color: terminal.color, ..View::default() }
 }
 
 /// A report in one form; JSON is one line, so that several are JSON lines.
@@ -364,8 +378,7 @@ fn check(
     match check::demand(&matrix, &args.require) {
         check::Demand::Met(warnings) => {
             for warning in warnings {
-                writeln!(io.err, "memprov: warning: {warning}")
-                    .map_err(|error| Failure::output(&error))?;
+                say(io, &format!("warning: {warning}"));
             }
             Ok(())
         }

@@ -51,6 +51,9 @@ macro_rules! choice {
     };
 }
 
+/// The state directory unless another one is named.
+pub const STATE_DIR: &str = "/run/memprov";
+
 /// All that can be configured. `Default` equals `packaging/memprov.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -191,7 +194,7 @@ pub struct Inject {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            state_dir: PathBuf::from("/run/memprov"),
+            state_dir: PathBuf::from(STATE_DIR),
             root: PathBuf::from("/"),
             log: LogLevel::Info,
             export: Export {

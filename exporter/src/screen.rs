@@ -66,6 +66,7 @@ impl Screen {
             color: self.terminal.color,
             all: false,
             state_dir: self.state_dir.clone(),
+            daemon: true,
             trace: None,
         };
         let text = render(report, &view);

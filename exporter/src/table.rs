@@ -26,13 +26,15 @@ pub struct View {
     pub all: bool,
     /// Written into the commands that are suggested, where it is not the default.
     pub state_dir: Option<String>,
+    /// Whether a daemon answers there. One that made the report does.
+    pub daemon: bool,
     /// The trace that a replay is of, for the same purpose.
     pub trace: Option<String>,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { width: 100, color: false, all: false, state_dir: None, trace: None }
+        Self { width: 100, color: false, all: false, state_dir: None, daemon: false, trace: None }
     }
 }
 
@@ -41,13 +43,16 @@ const PROCESSES: usize = 8;
 /// Shared objects shown unless all are asked for.
 const SHARED: usize = 8;
 
+/// What a snapshot cannot tell.
+const UNKNOWN: &str = "call sites are unknown";
+
 /// The report as text, each line ended by a newline.
 #[must_use]
 pub fn render(report: &Report, view: &View) -> String {
     let width = view.width.max(40);
     let paint = Paint(view.color);
     let mut out = Vec::new();
-    header(report, width, paint, &mut out);
+    header(report, view.daemon, width, paint, &mut out);
     let processes = by_space(report);
     if processes.is_empty() {
         out.push(String::new());
@@ -77,7 +82,7 @@ pub fn render(report: &Report, view: &View) -> String {
     text
 }
 
-fn header(report: &Report, width: usize, paint: Paint, out: &mut Vec<String>) {
+fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut Vec<String>) {
     let host = &report.host;
     let nodes = match host.nodes {
         0 => "NUMA nodes unknown".to_owned(),
@@ -88,9 +93,10 @@ fn header(report: &Report, width: usize, paint: Paint, out: &mut Vec<String>) {
     out.extend(
         wrap(
             &[
-                match report.source.as_str() {
-                    "snapshot" => "memprov snapshot: no daemon; call sites are unknown".to_owned(),
-                    source => format!("memprov {}", clean(source)),
+                match (report.source.as_str(), daemon) {
+                    ("snapshot", false) => format!("memprov snapshot: no daemon; {UNKNOWN}"),
+                    ("snapshot", true) => format!("memprov snapshot: no daemon asked; {UNKNOWN}"),
+                    (source, _) => format!("memprov {}", clean(source)),
                 },
                 format!("kernel {kernel}"),
                 nodes,

@@ -18,7 +18,7 @@ pub enum Source {
     Scans,
 }
 
-/// When evidence takes effect: its end, then lifecycle before what observes it, then order of arrival.
+/// When evidence takes effect: its end (of a gap its begin), then lifecycle before what observes it, then order of arrival.
 type Order = (MonoTime, u8, u64);
 
 /// Evidence that waits for its turn.
@@ -57,7 +57,8 @@ impl Window {
     pub fn push(&mut self, evidence: Evidence) {
         self.arrived += 1;
         let (end, rank) = match &evidence {
-            Evidence::Gap(gap) => (gap.when.end, 0),
+            // What is lost weakens all that was observed since it can have happened.
+            Evidence::Gap(gap) => (gap.when.begin, 0),
             Evidence::Lifecycle(event) => (event.when.end, 1),
             Evidence::Fault(fault) => (fault.when.end, 2),
             Evidence::Total(total) => (total.when.end, 3),
@@ -105,7 +106,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::{Source, Window};
-    use memprov_ledger::evidence::{Change, Counters, Evidence, Lifecycle, Total};
+    use memprov_ledger::evidence::{Change, Counters, Evidence, Gap, Lifecycle, Stream, Total};
     use memprov_ledger::identity::{StartTicks, Tgid};
     use memprov_ledger::time::{MonoTime, Span};
 
@@ -132,6 +133,18 @@ mod tests {
         window.push(event(10));
         window.passed(Source::Hooks, MonoTime(12));
         assert_eq!(window.pop(), Some(event(10)));
+        assert_eq!(window.pop(), Some(reading(10)));
+    }
+
+    #[test]
+    fn a_gap_precedes_what_was_observed_since_it_can_have_begun() {
+        let when = Span { begin: MonoTime(5), end: MonoTime(30) };
+        let gap = Evidence::Gap(Gap { when, stream: Stream::Lifecycle, lost: 1, whose: None });
+        let mut window = Window::default();
+        window.passed(Source::Hooks, MonoTime(20));
+        window.push(reading(10));
+        window.push(gap.clone());
+        assert_eq!(window.pop(), Some(gap));
         assert_eq!(window.pop(), Some(reading(10)));
     }
 

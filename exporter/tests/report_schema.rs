@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use jsonschema::Validator;
 use memprov::report::{
-    Book, Control, FaultShare, Faults, FirstTouch, FrameView, Host, OwnerRow, Process, Quantity, Report,
-    SCHEMA, SharedRow, TouchRow,
+    Book, Control, FaultShare, Faults, FirstTouch, FrameView, Host, OwnerRow, Process, Quantity,
+    Report, SCHEMA, SharedRow, TouchRow,
 };
 use memprov_ledger::evidence::EvidenceClass;
 use serde_json::{Value, json};

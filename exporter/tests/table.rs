@@ -192,8 +192,8 @@ fn a_narrow_terminal_gets_the_same_rows_with_fewer_columns() {
 
 #[test]
 fn all_owners_are_shown_when_asked_for() {
-    let view =
-        View { all: true, width: 120, state_dir: Some("/tmp/my state".to_owned()), color: false };
+    let state_dir = Some("/tmp/my state".to_owned());
+    let view = View { all: true, width: 120, state_dir, ..View::default() };
     golden("all.txt", &render(&server(), &view));
 }
 
@@ -216,13 +216,96 @@ fn an_empty_report_says_so_and_what_to_do() {
     golden("empty.txt", &render(&report(Vec::new()), &View::default()));
 }
 
+/// The commands suggested, without what they are for.
+fn suggested(report: &Report, view: &View) -> Vec<String> {
+    let text = render(report, view);
+    let next = text.split_once("next:\n").map_or("", |(_, next)| next);
+    let command = |line: &str| line.split("  #").next().unwrap_or_default().trim().to_owned();
+    next.lines().map(command).collect()
+}
+
 #[test]
-fn a_replay_and_a_snapshot_suggest_what_works_without_a_daemon() {
-    let mut report = report(vec![process(1, "a", &[("anon", book(4096, 0, 0))], Vec::new())]);
-    report.source = "replay".to_owned();
-    assert!(render(&report, &View::default()).contains("memprov replay FILE --output otlp-json"));
+fn every_suggested_command_can_be_pasted_as_it_stands() {
+    let one = || vec![process(1, "a", &[("anon", book(4096, 0, 0))], Vec::new())];
+    let mut replay = report(one());
+    replay.source = "replay".to_owned();
+    let trace = |name: &str| View { trace: Some(name.to_owned()), ..View::default() };
+    assert_eq!(
+        suggested(&replay, &trace("/tmp/it's.zst")),
+        [
+            "memprov replay '/tmp/it'\\''s.zst' --all",
+            "memprov replay '/tmp/it'\\''s.zst' --output json",
+            "memprov replay '/tmp/it'\\''s.zst' --output otlp-json",
+        ]
+    );
+    assert_eq!(suggested(&replay, &View::default()), [""; 0], "of what, is not known");
+    assert_eq!(suggested(&replay, &trace("a\x1bb")), [""; 0], "cannot be shown as it is");
+
+    let mut snapshot = report(one());
+    snapshot.source = "snapshot".to_owned();
+    let place = View { state_dir: Some("/tmp/d".to_owned()), ..View::default() };
+    assert_eq!(
+        suggested(&snapshot, &place),
+        [
+            "memprov run --state-dir /tmp/d",
+            "memprov report --snapshot --pid 1 --all",
+            "memprov check"
+        ]
+    );
+    let running = View { daemon: true, ..place.clone() };
+    assert_eq!(suggested(&snapshot, &running)[0], "memprov report --state-dir /tmp/d --pid 1");
+
+    let record = "memprov record --state-dir /run/memprov-record --pid 4242 --for 60s";
+    let of = |view: &View| suggested(&server(), view)[0].clone();
+    assert_eq!(of(&View::default()), format!("{record} --output growth.jsonl.zst"));
+    assert!(of(&place).starts_with("memprov record --state-dir /tmp/d-record --pid 4242 "));
+}
+
+#[test]
+fn a_snapshot_says_in_its_first_line_what_it_cannot_tell() {
+    let mut report = report(Vec::new());
     report.source = "snapshot".to_owned();
-    assert!(render(&report, &View::default()).contains("next:\n  memprov run "));
+    let first = |view: &View| render(&report, view).lines().next().unwrap().to_owned();
+    let text = first(&View::default());
+    assert!(text.starts_with("memprov snapshot: no daemon; call sites are unknown"), "{text}");
+    let text = first(&View { daemon: true, ..View::default() });
+    assert!(text.starts_with("memprov snapshot: no daemon asked; "), "{text}");
+}
+
+#[test]
+fn what_holds_no_memory_takes_no_line_unless_all_is_asked_for() {
+    let mut empty = book(0, 0, 0);
+    empty.control.hi = 256 << 10;
+    let rows = vec![
+        owner("other", "[vvar]", "", 16_384, 0),
+        owner("mapping", "f", "main", 8192, 4096),
+        owner("mapping", "untouched", "main", 8192, 0),
+        owner("other", "[uprobes]", "", 4096, 4096),
+    ];
+    let books = [("anon", book(4096, 0, 0)), ("file", book(4096, 0, 0)), ("hugetlb", empty)];
+    let report = report(vec![process(1, "a", &books, rows)]);
+    let text = render(&report, &View::default());
+    assert!(!text.contains("[vvar]") && text.contains("… 1 more owners 0"), "{text}");
+    assert!(text.contains("[uprobes]") && text.contains("untouched"), "{text}");
+    assert!(!text.contains("huge pages"), "{text}");
+    let all = render(&report, &View { all: true, ..View::default() });
+    assert!(all.contains("[vvar]") && !all.contains("more owners"), "{all}");
+}
+
+#[test]
+fn what_first_touch_did_not_see_is_a_row_where_it_is_more_than_a_tenth() {
+    let text = |seen: u64| {
+        let mut arena = owner("arena", "arena:glibc", "", 200 * MIB, 100 * MIB);
+        arena.first_touch = vec![touch("f", "main", seen / 2), touch("g", "main", seen / 2)];
+        let books = [("anon", book(100 * MIB, 0, 0))];
+        render(&report(vec![process(1, "a", &books, vec![arena])]), &View::default())
+    };
+    let rest = text(70 * MIB);
+    let lines: Vec<&str> = rest.lines().filter(|line| line.contains('↳')).collect();
+    assert!(lines[2].contains("30.0 MiB") && lines[2].contains("sampled"), "{rest}");
+    assert!(lines[2].ends_with("↳ first touch not seen"), "{rest}");
+    assert!(!text(90 * MIB).contains("not seen"));
+    assert!(!text(120 * MIB).contains("not seen"));
 }
 
 #[test]
@@ -297,6 +380,23 @@ fn processes_beyond_the_largest_are_folded_with_their_sum() {
     );
     let all = render(&report, &View { all: true, ..View::default() });
     assert_eq!(all.matches(" worker").count(), 100);
+}
+
+#[test]
+fn names_keep_sixteen_columns_while_other_columns_can_go() {
+    let golden_name = |width| format!("width{width}.txt");
+    for width in [40, 52] {
+        golden(&golden_name(width), &render(&server(), &View { width, ..View::default() }));
+    }
+    for width in 40..=120 {
+        let text = render(&server(), &View { width, ..View::default() });
+        for name in ["replication_ring", "arena:jemalloc"] {
+            assert!(text.contains(name), "{width}: {text}");
+        }
+        let head = text.lines().find(|line| line.contains("RESIDENT")).unwrap();
+        assert_eq!(head.contains("RESERVED"), width >= 62, "{width}");
+        assert_eq!(head.contains("GROWTH"), width >= 52, "{width}");
+    }
 }
 
 #[test]

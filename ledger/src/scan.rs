@@ -55,7 +55,7 @@ pub struct Differences {
 impl Space {
     /// Takes in a scan: settles what is mapped, keeps the pages beside the pieces of that time.
     pub(crate) fn scanned(&mut self, seen: &Residency, watching_since: MonoTime) -> Differences {
-        let busy = self.changed >= seen.when.begin;
+        let busy = self.changed >= seen.when.begin || self.loss > seen.when.begin;
         let differences = self.reconcile(&seen.maps, seen.when, watching_since);
         let at_rest = !busy && seen.before == seen.after;
         self.totals(seen.when, seen.after);
@@ -117,7 +117,8 @@ impl Space {
             self.objects = Arc::new(objects);
         }
         self.read = when.end;
-        self.unread = false;
+        // What was lost after the list was begun may be missing in it, too.
+        self.unread = self.loss > when.begin;
         self.doubt = false;
         differences
     }

@@ -62,6 +62,30 @@ cases! {
     int_0x80_moves_the_break_too => "compat_break",
 }
 
+/// Cases in which a lost record would make a wrong owner easy.
+const FRAGILE: &[&str] = &[
+    "free_and_reuse",
+    "cut_and_cover",
+    "churn",
+    "remap_over_another",
+    "grow_and_shrink",
+    "exec_replaces",
+    "three_generations",
+    "the_parent_dies_first",
+    "both_write",
+];
+
+#[test]
+fn nothing_false_is_told_for_sure_when_records_are_lost() {
+    for case in FRAGILE {
+        for probability in ["0.01", "0.1", "0.9"] {
+            play::under_loss(case, &[&format!("inject.lifecycle={probability}")]);
+        }
+        play::under_loss(case, &["inject.queue=0.5"]);
+        play::under_loss(case, &["inject.stacks=0.5"]);
+    }
+}
+
 #[test]
 fn every_case_of_the_workload_is_tested() {
     assert_eq!(play::listed(), CASES);

@@ -156,6 +156,31 @@ fn live(way: &str, case: &str) {
     verdict(way, case, wrong, workload.end());
 }
 
+/// Records are lost on purpose: what is told for sure is still true, and the books still close.
+pub(crate) fn under_loss(case: &str, settings: &[&str]) {
+    if not_here("loss", case) {
+        return;
+    }
+    let stage = Stage::set(case);
+    let mut workload = stage.start(case);
+    let mut wrong = Vec::new();
+    let mut truth = next(&mut workload, &mut wrong);
+    let agent = Agent::watching_with(workload.pid(), settings).expect("memprov starts");
+    while let Some(phase) = truth {
+        match agent.fresh(workload.pid(), &[], SystemTime::now()) {
+            Ok(report) => wrong.extend(score::honesty(&phase, &report)),
+            Err(why) => {
+                wrong.push(format!("{}: {why}", phase.phase));
+                break;
+            }
+        }
+        workload.go();
+        truth = next(&mut workload, &mut wrong);
+    }
+    wrong.extend(agent.stop().err());
+    verdict(&format!("with {settings:?}"), case, wrong, workload.end());
+}
+
 /// The processes that a phase speaks of.
 fn pids(phase: &Phase) -> Vec<u32> {
     phase.owners.iter().filter_map(|s| s.pid).collect::<BTreeSet<_>>().into_iter().collect()

@@ -34,6 +34,16 @@ impl Agent {
         Self::start("run", pid, &[])
     }
 
+    /// The same with settings changed by `--set key=value`.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn watching_with(pid: u32, settings: &[&str]) -> Result<Self, String> {
+        let more: Vec<&Path> =
+            settings.iter().flat_map(|set| ["--set", *set]).map(Path::new).collect();
+        Self::start("run", pid, &more)
+    }
+
     /// Records the evidence about `pid` and its descendants into `trace`.
     ///
     /// # Errors

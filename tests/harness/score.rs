@@ -37,6 +37,35 @@ pub fn phase(truth: &Phase, report: &Report, unseen: &Unseen, live: bool) -> Vec
     wrong.into_iter().map(|what| format!("{}: {what}", truth.phase)).collect()
 }
 
+/// All that is dishonest in a report that was made under loss: an owner told for sure what it does not have, bytes of
+/// the dead told for sure, books that do not close. What is missing or said to be inferred is no lie.
+pub fn honesty(truth: &Phase, report: &Report) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for said in truth.owners.iter().filter(|said| matches!(said.about, About::Owner)) {
+        let Some(process) = said.pid.and_then(|pid| report.process(pid)) else { continue };
+        let rows = rows_of(said, process);
+        let sure = |of: fn(&OwnerRow) -> Option<&Quantity>| -> u64 {
+            let exact = |q: &&Quantity| q.evidence == Some(Evidence::Exact);
+            rows.iter().filter_map(|row| of(row)).filter(exact).filter_map(|q| q.bytes).sum()
+        };
+        for (what, told, true_bytes) in [
+            ("reserved", sure(|r| r.reserved.as_ref()), said.reserved.unwrap_or(0)),
+            ("resident", sure(|r| r.resident.as_ref()), said.resident),
+        ] {
+            if told > true_bytes {
+                wrong.push(format!(
+                    "{} {what}: {told} exact, the truth is {true_bytes}",
+                    label(said)
+                ));
+            }
+        }
+    }
+    for process in &report.processes {
+        books(process, truth.busy, true, &mut wrong);
+    }
+    wrong.into_iter().map(|what| format!("{}: {what}", truth.phase)).collect()
+}
+
 /// Kinds that belong to no call site, whatever called: an allocator's or a thread's own.
 const NOBODYS: [&str; 2] = ["arena", "stack"];
 

@@ -3,7 +3,8 @@
 use memprov_damon::Presence;
 use memprov_perfmem::Verdict;
 
-use super::{Capability, Cgroup, Class, HookState, Probes, State};
+use super::{Capability, Cgroup, Class, HookProbe, HookState, Probes, State};
+use crate::table::text::elide;
 
 /// Numbers of kernel capabilities (`include/uapi/linux/capability.h`).
 const DAC_OVERRIDE: u8 = 1;
@@ -16,45 +17,51 @@ const CHECKPOINT_RESTORE: u8 = 40;
 
 /// All capabilities, in the order in which they are shown.
 pub(super) fn capabilities(probes: &Probes) -> Vec<Capability> {
+    let lifecycle = hook(
+        probes,
+        "mapping.lifecycle",
+        "mapping",
+        Class::Exact,
+        "who mapped memory: new mappings are found by the next scan and have no owner by call site",
+    );
+    let other = |id, kind, class, loses| {
+        let alone = lifecycle.state == State::Available
+            || probes.hooks.is_empty()
+            || probes.hooks.iter().any(|hook| hook.id == kind);
+        if alone { hook(probes, id, kind, class, loses) } else { with(&lifecycle, id, loses) }
+    };
+    let stacks = with(
+        &lifecycle,
+        "mapping.stacks",
+        "the call stacks of mappings: memory is told by file and kind only",
+    );
+    let compat = other(
+        "mapping.compat",
+        "compat",
+        Class::Exact,
+        "mappings that 32-bit programs make: they are found by the next scan",
+    );
+    let process = other(
+        "process.fork_exec_exit",
+        "process",
+        Class::Exact,
+        "new processes: they are found by the next scan, and short-lived ones are missed",
+    );
+    let first_touch = other(
+        "first_touch",
+        "first_touch",
+        Class::Sampled,
+        "who uses the pages that an allocator mapped: arenas are not divided by function",
+    );
     let mut out = vec![
-        hook(
-            probes,
-            "mapping.lifecycle",
-            "mapping",
-            Class::Exact,
-            "who mapped memory: new mappings are found by the next scan and have no owner by call site",
-        ),
-        hook(
-            probes,
-            "mapping.stacks",
-            "mapping",
-            Class::Exact,
-            "the call stacks of mappings: memory is told by file and kind only",
-        ),
-        hook(
-            probes,
-            "mapping.compat",
-            "compat",
-            Class::Exact,
-            "mappings that 32-bit programs make: they are found by the next scan",
-        ),
-        hook(
-            probes,
-            "process.fork_exec_exit",
-            "process",
-            Class::Exact,
-            "new processes: they are found by the next scan, and short-lived ones are missed",
-        ),
+        lifecycle,
+        stacks,
+        compat,
+        process,
         scan(probes),
         exclusive(probes),
         exact_rss(probes),
-        hook(
-            probes,
-            "first_touch",
-            "first_touch",
-            Class::Sampled,
-            "who uses the pages that an allocator mapped: arenas are not divided by function",
-        ),
+        first_touch,
         available("faults.totals", Some("/proc/PID/stat"), Class::Exact),
         names(probes),
         pmu(&probes.pmu),
@@ -109,26 +116,27 @@ fn holds(probes: &Probes, number: u8) -> bool {
 const RIGHTS: &str = "run as root, or grant CAP_BPF and CAP_PERFMON \
                       (AmbientCapabilities= of the unit, or setcap cap_bpf,cap_perfmon+ep)";
 
+/// Characters of a reason: what libbpf and the verifier log is cut to its ends.
+const REASON: usize = 300;
+
 fn hook(probes: &Probes, id: &str, kind: &str, class: Class, loses: &str) -> Capability {
     let tried: Vec<_> = probes.hooks.iter().filter(|hook| hook.id == kind).collect();
-    let why: Vec<String> = tried
-        .iter()
-        .filter(|hook| hook.state != HookState::Attached && !hook.reason.is_empty())
-        .map(|hook| format!("{}: {}", hook.mechanism, hook.reason))
-        .collect();
-    let why = (!why.is_empty()).then(|| why.join("; "));
-    let attached: Vec<&str> = tried
-        .iter()
-        .filter(|hook| hook.state == HookState::Attached)
-        .map(|hook| hook.mechanism.as_str())
-        .collect();
+    let (attached, failed): (Vec<_>, Vec<_>) =
+        tried.iter().copied().partition(|hook| hook.state == HookState::Attached);
     if !attached.is_empty() {
-        return Capability { reason: why, ..available(id, Some(&attached.join(", ")), class) };
+        let served: Vec<&str> = attached.iter().map(|hook| hook.mechanism.as_str()).collect();
+        let without = failed.iter().map(|hook| format!("{}: {}", hook.mechanism, refusal(hook)));
+        let without: Vec<String> = without.collect();
+        return Capability {
+            reason: (!without.is_empty()).then(|| without.join("; ")),
+            ..available(id, Some(&served.join(", ")), class)
+        };
     }
-    let refused = tried.iter().any(|hook| hook.state == HookState::Refused);
+    let permitted = holds(probes, BPF) && holds(probes, PERFMON);
+    let refused = failed.iter().any(|hook| hook.state == HookState::Refused);
     let fix = if tried.is_empty() {
         "try it on the host itself: `memprov check` without another --root"
-    } else if !holds(probes, BPF) || !holds(probes, PERFMON) {
+    } else if !permitted {
         RIGHTS
     } else if !probes.btf {
         "a kernel built with CONFIG_DEBUG_INFO_BTF=y"
@@ -137,8 +145,36 @@ fn hook(probes: &Probes, id: &str, kind: &str, class: Class, loses: &str) -> Cap
     } else {
         "a newer kernel, or one built with the tracepoints that are named here"
     };
-    let why = why.unwrap_or_else(|| "no mechanism was tried".to_owned());
+    let room = REASON / failed.len().max(1);
+    let why = failed.iter().map(|hook| {
+        let who = match (hook.state, permitted) {
+            (HookState::Refused, true) => ": the kernel's policy refuses it",
+            (HookState::Refused, false) => ": needs CAP_BPF and CAP_PERFMON",
+            (HookState::Attached | HookState::Unsupported, _) => "",
+        };
+        let words = hook.reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = if words.is_empty() { String::new() } else { format!(": {words}") };
+        elide(&format!("{}{who}{said}", hook.mechanism), room.saturating_sub(2))
+    });
+    let why: Vec<String> = why.collect();
+    let why = if why.is_empty() { "no mechanism was tried".to_owned() } else { why.join("; ") };
     unavailable(id, [&why, loses, fix])
+}
+
+/// Why a mechanism does not serve, where another one does.
+fn refusal(hook: &HookProbe) -> &'static str {
+    match hook.state {
+        HookState::Refused => "not permitted by this kernel",
+        HookState::Attached | HookState::Unsupported => "not available on this host",
+    }
+}
+
+/// What has no probe of its own, or none where the hooks of calls do not load: they are loaded together.
+fn with(lifecycle: &Capability, id: &str, loses: &str) -> Capability {
+    if lifecycle.state == State::Available {
+        return available(id, lifecycle.mechanism.as_deref(), lifecycle.class);
+    }
+    unavailable(id, ["as of mapping.lifecycle, with which it is loaded", loses, "as there"])
 }
 
 fn scan(probes: &Probes) -> Capability {
@@ -170,14 +206,18 @@ fn scan(probes: &Probes) -> Capability {
     if pages.scan {
         return available(id, Some("PAGEMAP_SCAN"), Class::Exact);
     }
-    let zero = "exactness: pages that were only read and hold zeros count as resident";
+    let loses = if probes.frames {
+        "the size of pages; and every page is read, present or not"
+    } else {
+        "exactness: pages that were only read and hold zeros count as resident"
+    };
     Capability {
         mechanism: Some("pagemap".to_owned()),
         ..short(
             id,
             State::Degraded,
             Class::Inferred,
-            ["this kernel has no PAGEMAP_SCAN", zero, "Linux 6.7 or newer"],
+            ["this kernel has no PAGEMAP_SCAN", loses, "Linux 6.7 or newer"],
         )
     }
 }
@@ -320,7 +360,7 @@ fn frames(probes: &Probes) -> Capability {
         "frames.pfn",
         [
             "pagemap shows no frame numbers",
-            "who shares a page with whom beyond two relatives: it is inferred",
+            "zero pages told from others where PAGEMAP_SCAN is missing, and pages under migration told from swapped ones",
             "run as root, or grant CAP_SYS_ADMIN",
         ],
     )
@@ -413,7 +453,7 @@ fn held(probes: &Probes) -> Vec<Capability> {
             "CAP_DAC_READ_SEARCH",
             "pagemap of other users' processes",
         ),
-        (SYS_ADMIN, "cap.sys_admin", "CAP_SYS_ADMIN", "page frame numbers"),
+        (SYS_ADMIN, "cap.sys_admin", "CAP_SYS_ADMIN", "what frames.pfn serves, and nothing else"),
         (
             CHECKPOINT_RESTORE,
             "cap.checkpoint_restore",

@@ -104,7 +104,9 @@ fn a_hook_is_served_by_what_attached_and_remembers_what_did_not() {
     let mapping = matrix.get("mapping.lifecycle").unwrap();
     assert_eq!(mapping.state, State::Available);
     assert_eq!(mapping.mechanism.as_deref(), Some("tp_btf, tp"));
-    assert_eq!(mapping.reason.as_deref(), Some("fentry: EPERM at load"));
+    assert_eq!(mapping.reason.as_deref(), Some("fentry: not permitted by this kernel"));
+    let stacks = matrix.get("mapping.stacks").unwrap();
+    assert_eq!((stacks.state, stacks.reason.as_deref()), (State::Available, None));
     let compat = matrix.get("mapping.compat").unwrap();
     assert_eq!(compat.state, State::Unavailable);
     assert_eq!(compat.reason.as_deref(), Some("tp: no such tracepoints"));
@@ -112,6 +114,41 @@ fn a_hook_is_served_by_what_attached_and_remembers_what_did_not() {
         matrix.get("first_touch").unwrap().reason.as_deref(),
         Some("no mechanism was tried")
     );
+}
+
+#[test]
+fn a_log_is_cut_to_a_line_and_said_once() {
+    let log = format!("load BPF programs (fentry):\n{}\nR1 invalid mem access\n", "x ".repeat(999));
+    let mut probes = full();
+    probes.hooks = vec![
+        hook("mapping", "fentry", HookState::Unsupported, &log),
+        hook("mapping", "tp", HookState::Unsupported, "no tracefs"),
+    ];
+    let matrix = Matrix::of(&probes);
+    let reason = matrix.get("mapping.lifecycle").unwrap().reason.clone().unwrap();
+    assert!(reason.chars().count() <= 300 && !reason.contains('\n'), "{reason}");
+    assert!(reason.starts_with("fentry: load BPF programs (fentry): x "), "{reason}");
+    assert!(reason.contains("R1 invalid mem access; tp: no tracefs"), "{reason}");
+    for id in ["mapping.stacks", "mapping.compat", "process.fork_exec_exit", "first_touch"] {
+        let row = matrix.get(id).unwrap();
+        assert_eq!(row.state, State::Unavailable);
+        let reason = row.reason.as_deref().unwrap();
+        assert!(reason.contains("mapping.lifecycle") && !reason.contains('x'), "{reason}");
+    }
+}
+
+#[test]
+fn capabilities_are_asked_of_those_only_who_lack_them() {
+    let reason = |held| {
+        let mut probes = full();
+        probes.held = held;
+        probes.hooks = vec![hook("mapping", "fentry", HookState::Refused, "load: EPERM")];
+        Matrix::of(&probes).get("mapping.lifecycle").unwrap().reason.clone().unwrap()
+    };
+    assert_eq!(reason(Some(0)), "fentry: needs CAP_BPF and CAP_PERFMON: load: EPERM");
+    assert_eq!(reason(None), "fentry: needs CAP_BPF and CAP_PERFMON: load: EPERM");
+    let held = Some(1 << 38 | 1 << 39);
+    assert_eq!(reason(held), "fentry: the kernel's policy refuses it: load: EPERM");
 }
 
 #[test]

@@ -244,6 +244,15 @@ const GO_SYSCALLS: &[&str] = &[
     "internal/syscall/*",
 ];
 
+/// Go's runtime.
+const GO_RUNTIME: &[&str] = &["runtime.*"];
+
+/// The Java virtual machine's file.
+const JVM: &str = "libjvm.so";
+
+/// C++ allocation by the system's own types.
+const OPERATORS: &[&str] = &["operator new(unsigned long)", "operator new[](unsigned long)"];
+
 /// Wrappers of files without symbols: build id in hex, function starts as ELF virtual addresses.
 ///
 /// A row is what `readelf -n` and `readelf --debug-dump=frames` say of the file, with its package beside it.
@@ -254,6 +263,18 @@ fn matches(patterns: &[&str], name: &str) -> bool {
         Some(prefix) => name.starts_with(prefix),
         None => *pattern == name,
     })
+}
+
+/// Whether attribution knows a function or a file by this name, and the name tells nothing else: arguments and type
+/// parameters may be the user's (`std::vector<Customer>::push_back`).
+#[must_use]
+pub fn known_name(name: &str) -> bool {
+    let lists = [ALLOCATION, GLIBC, SYSCALLS, WRAPPERS, GO_SYSCALLS, GO_RUNTIME];
+    let lists = lists.into_iter().chain(ALLOCATORS.iter().map(|(_, names)| *names));
+    let plain = !name.contains(['<', '(', '[', ' ']);
+    name == JVM
+        || OPERATORS.contains(&name)
+        || plain && lists.into_iter().any(|names| matches(names, name))
 }
 
 /// What a frame is, from its module and the name of its function.
@@ -272,13 +293,13 @@ pub(crate) fn part(module: &Module, function: u64, name: Option<&str>) -> Part {
         ModuleRole::Tcmalloc => Part::Allocator("tcmalloc"),
         ModuleRole::Mimalloc => Part::Allocator("mimalloc"),
         ModuleRole::Go if matches(GO_SYSCALLS, name) => Part::Skip,
-        ModuleRole::Go if name.starts_with("runtime.") => Part::Allocator("go"),
+        ModuleRole::Go if matches(GO_RUNTIME, name) => Part::Allocator("go"),
         ModuleRole::Go | ModuleRole::Code => part_of_code(module, function, name),
     }
 }
 
 fn part_of_code(module: &Module, function: u64, name: &str) -> Part {
-    if module.name == "libjvm.so" {
+    if module.name == JVM {
         return Part::Allocator("jvm");
     }
     if matches(GLIBC, name) || matches(&["__libc_*"], name) && matches(ALLOCATION, name) {
@@ -307,7 +328,7 @@ fn is_linker(module: &Module) -> bool {
 mod tests {
     use memprov_ledger::stack::{Module, ModuleRole};
 
-    use super::{Part, part};
+    use super::{Part, known_name, part};
     use crate::symbols::elf::role_of_name;
 
     #[test]
@@ -352,5 +373,26 @@ mod tests {
         assert_eq!(go("runtime.mmap"), Part::Allocator("go"));
         assert_eq!(go("internal/runtime/syscall.Syscall6"), Part::Skip);
         assert_eq!(go("main.site"), Part::App);
+    }
+
+    #[test]
+    fn a_name_is_public_when_attribution_knows_it_and_it_holds_nothing_of_the_users() {
+        for name in
+            ["zmalloc_usable", "je_malloc", "sysmalloc_mmap", "runtime.mallocgc", "libjvm.so"]
+        {
+            assert!(known_name(name), "{name}");
+        }
+        assert!(known_name("operator new(unsigned long)"));
+        for name in [
+            "createObject",
+            "main.site",
+            "/srv/acme",
+            "",
+            "std::vector<Customer>::push_back(Customer const&)",
+            "operator new(unsigned long, Customer&)",
+            "<alloc::vec::Vec<customer::Row> as Clone>::clone",
+        ] {
+            assert!(!known_name(name), "{name}");
+        }
     }
 }

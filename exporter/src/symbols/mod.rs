@@ -34,6 +34,7 @@ mod text;
 mod unwind;
 
 pub use elf::ElfError;
+pub use known::known_name;
 pub use lines::{Line, lines};
 pub use names::Namer;
 pub use site::{Attribution, Call, Name, Site, Stability, attribute, needs, place};

@@ -61,6 +61,7 @@ fn what_an_allocator_maps_is_its_arena_unless_it_is_one_large_object() {
     let cases: &[(&[&str], Call, &str)] = &[
         (libc, mmap(ODD), "site f"),
         (libc, mmap(64 << 20), "site f"),
+        (libc, mmap(5 << 19), "site f"),
         (
             &["libc.so.6!brk", "libc.so.6!?", "libc.so.6!malloc", "app!f"],
             Call::Brk,
@@ -70,6 +71,10 @@ fn what_an_allocator_maps_is_its_arena_unless_it_is_one_large_object() {
         (&["libc.so.6!mremap", "libc.so.6!realloc", "app!f"], Call::Mremap, "site f"),
         (jemalloc, mmap(2 << 20), "arena jemalloc of createObject"),
         (jemalloc, mmap(3 << 20), "arena jemalloc of createObject"),
+        (jemalloc, mmap(5 << 19), "arena jemalloc of createObject"),
+        (jemalloc, mmap(7 << 19), "arena jemalloc of createObject"),
+        (jemalloc, mmap(5 << 14), "arena jemalloc of createObject"),
+        (jemalloc, mmap(9 << 14), "site createObject"),
         (jemalloc, mmap(ODD), "site createObject"),
         (python, mmap(1 << 20), "arena python of PyList_New"),
         (&["go!runtime.mmap", "go!runtime.sysReserveOS"], mmap(64 << 20), "arena go"),

@@ -3,6 +3,7 @@
 use super::View;
 use super::equation::Sum;
 use super::text::clean;
+use crate::config::STATE_DIR;
 use crate::report::{Process, Report};
 
 /// Commands shown.
@@ -28,7 +29,7 @@ fn replay(view: &View) -> Option<Vec<Next>> {
     let trace = quote(view.trace.as_deref()?)?;
     let mut out = Vec::new();
     if !view.all {
-        out.push((format!("memprov replay {trace} --output table --all"), "every owner"));
+        out.push((format!("memprov replay {trace} --all"), "every owner"));
     }
     out.push((format!("memprov replay {trace} --output json"), "whole stacks, for a program"));
     out.push((format!("memprov replay {trace} --output otlp-json"), "what would have been sent"));
@@ -37,11 +38,14 @@ fn replay(view: &View) -> Option<Vec<Next>> {
 
 fn snapshot(report: &Report, view: &View) -> Option<Vec<Next>> {
     let place = place(view, "")?;
-    let mut out =
-        vec![(format!("memprov run{place}"), "see who maps and touches memory from now on")];
     let whose = largest(report).map_or_else(String::new, |p| format!(" --pid {}", p.pid));
+    let mut out = vec![if view.daemon {
+        (format!("memprov report{place}{whose}"), "the daemon's report, with call sites")
+    } else {
+        (format!("memprov run{place}"), "see who maps and touches memory from now on")
+    }];
     if !view.all {
-        let command = format!("memprov report --snapshot{whose} --output table --all");
+        let command = format!("memprov report --snapshot{whose} --all");
         out.push((command, "every owner"));
     }
     out.push(("memprov check".to_owned(), "what this host can tell, and how to get more"));
@@ -52,7 +56,8 @@ fn daemon(report: &Report, view: &View) -> Option<Vec<Next>> {
     let place_of_daemon = place(view, "")?;
     let ask = format!("memprov report{place_of_daemon}");
     let mut out = Vec::new();
-    if let Some(process) = report.processes.iter().max_by_key(|p| growth(p)).filter(|p| growth(p) > 0)
+    if let Some(process) =
+        report.processes.iter().max_by_key(|p| growth(p)).filter(|p| growth(p) > 0)
     {
         // The daemon holds its directory: a recording has one of its own, beside it.
         let own = place(view, "-record")?;
@@ -65,7 +70,7 @@ fn daemon(report: &Report, view: &View) -> Option<Vec<Next>> {
     match largest(report) {
         Some(process) => {
             if !view.all {
-                let command = format!("{ask} --pid {} --output table --all", process.pid);
+                let command = format!("{ask} --pid {} --all", process.pid);
                 out.push((command, "every owner"));
             }
             out.push((
@@ -95,7 +100,7 @@ fn growth(process: &Process) -> i64 {
 fn place(view: &View, beside: &str) -> Option<String> {
     let dir = match (&view.state_dir, beside) {
         (None, "") => return Some(String::new()),
-        (None, _) => format!("/run/memprov{beside}"),
+        (None, _) => format!("{STATE_DIR}{beside}"),
         (Some(dir), _) => format!("{}{beside}", dir.trim_end_matches('/')),
     };
     Some(format!(" --state-dir {}", quote(&dir)?))
@@ -107,5 +112,6 @@ fn quote(word: &str) -> Option<String> {
     if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {
         return Some(word.to_owned());
     }
-    (clean(word) == word && !word.starts_with('-')).then(|| format!("'{}'", word.replace('\'', "'\\''")))
+    (clean(word) == word && !word.starts_with('-'))
+        .then(|| format!("'{}'", word.replace('\'', "'\\''")))
 }

@@ -212,7 +212,8 @@ fn not_seen(owner: &OwnerRow) -> Option<u64> {
 pub(super) fn rows(process: &Process, all: bool, width: usize, paint: Paint) -> Vec<String> {
     // Pages that the kernel shows to every process ([vvar], [vsyscall]) are in nobody's Rss.
     let idle = |row: &&OwnerRow| !all && row.kind == "other" && row.resident.bytes == Some(0);
-    let (idle, mut owners): (Vec<&OwnerRow>, Vec<&OwnerRow>) = process.owners.iter().partition(idle);
+    let (idle, mut owners): (Vec<&OwnerRow>, Vec<&OwnerRow>) =
+        process.owners.iter().partition(idle);
     owners.sort_by(|a, b| {
         (b.resident.bytes, b.reserved.bytes).cmp(&(a.resident.bytes, a.reserved.bytes))
     });

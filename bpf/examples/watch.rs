@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for status in hooks.status() {
         println!("{status:?}");
     }
-    println!("run time at the start: {:?}", hooks.run_time());
+    println!("run time is counted: {}", hooks.count());
     let program = args.next().ok_or("a command is needed")?;
     let mut child = Command::new(program).args(args).process_group(0).spawn()?;
     let (mut sink, mut out) = (Print(0), Vec::new());
@@ -65,6 +65,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         println!("watermark {}", watermark.0);
     }
-    println!("{:?}\n{:?}", hooks.losses(), hooks.run_time());
+    println!("{:?}\n{:?}", hooks.losses(), hooks.counted());
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! The hooks as the rest of the program sees them: loaded once, polled for evidence.
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -46,7 +45,9 @@ pub struct Hooks {
     watermark: MonoTime,
     /// Stacks whose record was not drained yet, and when they were.
     waiting: HashMap<StackKey, (StackRef, MonoTime)>,
-    run_time: OnceCell<Option<OwnedFd>>,
+    /// While the kernel counts run time: what has it do so, since when, and the sums of then.
+    counting: Option<(OwnedFd, MonoTime, RunTime)>,
+    calls: Option<u64>,
 }
 
 /// Hooks belong to one thread at a time, and may be handed to another.
@@ -74,8 +75,8 @@ impl Hooks {
         validate(options)?;
         load::keep_log();
         let mut status = Vec::new();
-        let loaded = match options.mechanism {
-            Some(mechanism) => load::load_with(mechanism, options, &mut status)?,
+        let (loaded, calls) = match options.mechanism {
+            Some(mechanism) => (load::load_with(mechanism, options, &mut status)?, None),
             None => load_best(options, &mut status)?,
         };
         let maps = &loaded.skel.maps;
@@ -97,7 +98,8 @@ impl Hooks {
             told: Told::new(now()),
             watermark: MonoTime(0),
             waiting: HashMap::new(),
-            run_time: OnceCell::new(),
+            counting: None,
+            calls,
         })
     }
 
@@ -238,18 +240,50 @@ impl Hooks {
         }
     }
 
-    /// What the programs cost since the first call of this function, which has the kernel count it (a few
-    /// nanoseconds a run, for all BPF programs of the host). `None` where it refuses to (CAP_SYS_ADMIN).
+    /// System calls of the host in a second when the mechanism was chosen, where that took counting them.
     #[must_use]
-    pub fn run_time(&self) -> Option<RunTime> {
-        self.run_time.get_or_init(loss::count_run_time).as_ref()?;
+    pub fn calls_per_second(&self) -> Option<u64> {
+        self.calls
+    }
+
+    /// Has the kernel count what its BPF programs cost, until [`counted`](Self::counted). Counting itself costs each
+    /// run of every BPF program of the host two readings of the clock (some 40 ns), so it is for a moment now and then.
+    /// Returns whether it counts: it takes CAP_SYS_ADMIN.
+    pub fn count(&mut self) -> bool {
+        self.counting = loss::count_run_time().map(|on| (on, now(), self.run_time()));
+        self.counting.is_some()
+    }
+
+    /// Ends counting: what the hooks cost meanwhile. `None` where nothing was counted.
+    pub fn counted(&mut self) -> Option<RunTime> {
+        let (on, since, before) = self.counting.take()?;
+        let after = self.run_time();
+        let span = now().since(since);
+        drop(on);
+        Some(RunTime {
+            span,
+            time: after.time.saturating_sub(before.time),
+            runs: after.runs.saturating_sub(before.runs),
+            calls: after
+                .calls
+                .zip(before.calls)
+                .map(|(after, before)| after.saturating_sub(before)),
+        })
+    }
+
+    /// Sums over the programs since they were loaded, of the times that the kernel counted.
+    fn run_time(&self) -> RunTime {
         let mut sum = RunTime::default();
         for program in &self.loaded.programs {
             let counts = loss::program_counts(&program.fd);
             sum.time += counts.time;
             sum.runs += counts.runs;
+            if program.role == Role::Call(Mechanism::TpBtf) {
+                // A call runs two of them.
+                sum.calls = Some(sum.calls.unwrap_or(0).max(counts.runs));
+            }
         }
-        Some(sum)
+        sum
     }
 }
 
@@ -268,13 +302,17 @@ pub fn probe() -> Vec<HookStatus> {
     status
 }
 
-/// The first mechanism of the order of preference that loads.
-fn load_best(options: &Options, status: &mut Vec<HookStatus>) -> Result<Loaded, LoadError> {
+/// The first mechanism of the order of preference that loads, and the host's system calls in a second if they mattered.
+fn load_best(
+    options: &Options,
+    status: &mut Vec<HookStatus>,
+) -> Result<(Loaded, Option<u64>), LoadError> {
     if let Ok(loaded) = load::load_with(Mechanism::Fentry, options, status) {
-        return Ok(loaded);
+        return Ok((loaded, None));
     }
     // Not counted is as good as idle: the mechanism that sees most comes first.
-    let (calls, watched) = load::measure_calls().unwrap_or_default();
+    let measured = load::measure_calls().ok();
+    let (calls, watched) = measured.unwrap_or_default();
     let order = if load::prefers_tp(calls, watched) {
         [Mechanism::Tp, Mechanism::TpBtf]
     } else {
@@ -286,7 +324,7 @@ fn load_best(options: &Options, status: &mut Vec<HookStatus>) -> Result<Loaded, 
     if let Some(taken) = taken {
         taken.reason = format!("{calls} system calls a second on this host, {watched} watched");
     }
-    Ok(loaded)
+    Ok((loaded, measured.map(|(calls, _)| calls)))
 }
 
 fn validate(options: &Options) -> Result<(), LoadError> {

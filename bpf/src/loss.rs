@@ -85,6 +85,7 @@ pub(crate) struct Told {
     lifecycle: u64,
     /// Of these, by process: the epoch of its space.
     spaces: HashMap<Tgid, u64>,
+    stacks: u64,
     faults: u64,
     halves: u64,
     /// Skipped runs, by program.
@@ -97,6 +98,7 @@ impl Told {
             since,
             lifecycle: 0,
             spaces: HashMap::new(),
+            stacks: 0,
             faults: 0,
             halves: 0,
             misses: Vec::new(),
@@ -140,9 +142,9 @@ impl Told {
         gap(Stream::Lifecycle, unnoticed(programs, &new, losses.halves > self.halves), None);
         self.halves = losses.halves;
         self.misses = misses;
-        let faults = losses.faults.saturating_sub(self.faults);
-        gap(Stream::Faults, faults, None);
-        self.faults += faults;
+        gap(Stream::Stacks, losses.stacks.saturating_sub(self.stacks), None);
+        gap(Stream::Faults, losses.faults.saturating_sub(self.faults), None);
+        (self.stacks, self.faults) = (losses.stacks, losses.faults);
     }
 }
 

@@ -82,8 +82,12 @@ pub struct Losses {
 /// What the BPF programs cost while the kernel counted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
+    /// How long it counted.
+    pub span: Duration,
     /// Time in the programs, over all CPUs.
     pub time: Duration,
     /// How often one ran.
     pub runs: u64,
+    /// System calls of the host meanwhile; `None` where the mechanism does not see all of them.
+    pub calls: Option<u64>,
 }

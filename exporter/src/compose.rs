@@ -76,8 +76,10 @@ impl Composer<'_> {
                 .ledger
                 .lost()
                 .iter()
+                .filter(|(_, lost)| **lost > 0)
                 .map(|(stream, n)| (stream.id().to_owned(), *n))
                 .collect(),
+            agent: None,
             identity: Some(self.header.identity.clone()),
         }
     }

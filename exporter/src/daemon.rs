@@ -15,6 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::asks::Ask;
 use crate::config::{self, Config};
+use crate::cost::{Cost, Tax, call_nanos};
 use crate::exporting::Exporting;
 use crate::folding::Folding;
 use crate::fuse::Fuser;
@@ -60,6 +61,15 @@ pub enum DaemonError {
     /// A process to watch is not there.
     #[error("no process {}", .0.0)]
     NoProcess(Tgid),
+    /// The file to record to cannot be made.
+    #[error("create {}", path.display())]
+    Output {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The trace.
     #[error("record")]
     Trace(#[from] TraceError),
@@ -85,14 +95,19 @@ pub enum DaemonError {
 /// # Errors
 /// When it cannot start, or the recording cannot be written.
 pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(DaemonError::Signals)?;
+    }
     let proc = Proc::at(&setup.config.root);
     for pid in &setup.pids {
         proc.stat(*pid).map_err(|_| DaemonError::NoProcess(*pid))?;
     }
     let directory = StateDir::hold(&setup.config.state_dir)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(DaemonError::Signals)?;
+    if let Some(path) = &setup.record {
+        // Before anything is attached: a trace that cannot be written is a failed start.
+        std::fs::File::create(path)
+            .map_err(|source| DaemonError::Output { path: path.clone(), source })?;
     }
     let (inbox, inputs) = sync_channel(INBOX);
     let (module_sources, modules) = channel();
@@ -124,12 +139,13 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     let mut folding = Folding {
         fuser: Fuser::new(header, "daemon", setup.config.export.interval),
         plan: Plan::new(setup.config.export.interval, setup.config.scan.max_age, now),
+        cost: Cost::new(proc, started.tax, now),
         window,
         pending: Vec::new(),
         recorder,
         exporting,
         hooked: started.hooks.is_some(),
-        unhooked: false,
+        look: now,
         detach,
         jobs,
         wanted,
@@ -154,6 +170,7 @@ struct Started {
     since: MonoTime,
     hooks: Option<std::thread::JoinHandle<()>>,
     status: Vec<HookStatus>,
+    tax: Option<Tax>,
     seed: u32,
 }
 
@@ -190,9 +207,10 @@ impl Started {
         };
         if detach.load(Ordering::Relaxed) {
             tracing::warn!("the kill switch is on: nothing is attached, only snapshots are told");
-            return Self { since: clock::now(), hooks: None, status: Vec::new(), seed };
+            return Self { since: clock::now(), hooks: None, status: Vec::new(), tax: None, seed };
         }
         let root = config.root.clone();
+        let before = call_nanos();
         match hooks::start(
             options,
             root,
@@ -211,14 +229,21 @@ impl Started {
                         "hooks"
                     );
                 }
-                Self { since: attached.since, hooks: Some(thread), status: attached.status, seed }
+                let nanos = (call_nanos() - before).max(0.0);
+                Self {
+                    since: attached.since,
+                    hooks: Some(thread),
+                    status: attached.status,
+                    tax: Some(Tax { nanos, calls: attached.calls }),
+                    seed,
+                }
             }
             Err(error) => {
                 tracing::error!(
                     error = chain(&error),
                     "no hooks: every mapping is told as preexisting; `memprov check` says more"
                 );
-                Self { since: clock::now(), hooks: None, status: Vec::new(), seed }
+                Self { since: clock::now(), hooks: None, status: Vec::new(), tax: None, seed }
             }
         }
     }

@@ -1,4 +1,5 @@
-//! From a report to OTLP metrics: pure, so that a recording and the live agent encode to the same request.
+//! From a report to OTLP metrics: pure, so that a recording and the live agent encode to the same request, but for what
+//! the agent costs.
 //!
 //! - **Resources.** One per container; a process outside any container is a resource of its own; objects that several
 //!   address spaces map, and what is true of the agent, are on the host's. Within a resource equal owners are added up. An address space that
@@ -24,8 +25,9 @@ use opentelemetry_proto::tonic::metrics::v1::{
     metric::Data, number_data_point::Value,
 };
 
-use crate::report::{Book, OwnerRow, Process, Quantity, Report, SharedRow};
+use crate::report::{Agent, Book, OwnerRow, Process, Quantity, Report, SharedRow};
 
+mod budget;
 mod resource;
 mod series;
 #[cfg(test)]
@@ -90,6 +92,8 @@ struct Group<'a> {
     as_of: Option<u64>,
     /// What streams lost; on the host only.
     lost: Option<&'a BTreeMap<String, u64>>,
+    /// What the agent costs; on the host only.
+    agent: Option<&'a Agent>,
 }
 
 /// What tells the points of one metric apart, but for the evidence.
@@ -123,6 +127,7 @@ fn groups(report: &Report) -> BTreeMap<Place<'_>, Group<'_>> {
     let mut groups: BTreeMap<Place<'_>, Group<'_>> = BTreeMap::new();
     let host = groups.entry(Place::Host).or_default();
     host.lost = Some(&report.lost);
+    host.agent = report.agent.as_ref();
     for row in &report.shared {
         host.add_shared(row);
     }
@@ -250,9 +255,10 @@ impl<'a> Group<'a> {
             stream(&semconv::MEMORY_DRIFT, by_kind(|totals| totals.drift)),
             stream(&semconv::MEMORY_BOOK_AGE, self.age(window).into_iter().collect()),
             stream(&semconv::SOURCE_LOST, self.lost(window)),
-            stream(&semconv::BUILD_INFO, self.build(window).into_iter().collect()),
         ]
         .into_iter()
+        .chain(self.agent.into_iter().flat_map(|agent| budget::metrics(agent, window)))
+        .chain([stream(&semconv::BUILD_INFO, self.build(window).into_iter().collect())])
         .flatten()
         .collect()
     }

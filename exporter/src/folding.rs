@@ -11,12 +11,14 @@ use memprov_ledger::time::{MonoTime, Span};
 use memprov_proc::clock;
 
 use crate::asks::{Ask, PATIENCE, Pending};
+use crate::cost::Cost;
 use crate::daemon::{DaemonError, INBOX, Setup};
 use crate::exporting::Exporting;
 use crate::fuse::Fuser;
 use crate::plan::Plan;
+use crate::report::Report;
 use crate::socket::Refusal;
-use crate::sources::scans::Job;
+use crate::sources::scans::{Job, chain};
 use crate::sources::{Input, Outcome};
 use crate::statedir::StateDir;
 use crate::tables::Function;
@@ -25,6 +27,8 @@ use crate::window::{Source, Window};
 
 /// How often the fuser looks around when nothing comes in.
 const TICK: Duration = Duration::from_millis(50);
+/// How often all spaces are looked through for questions and for what is to be forgotten.
+const LOOK: Duration = Duration::from_millis(250);
 /// Evidence older than this many nanoseconds is no longer resolved.
 const MEMORY_NANOS: u64 = 30_000_000_000;
 /// Evidence that waits for a watermark at most; beyond it a stalled source is passed over.
@@ -36,6 +40,7 @@ const NAMES: Duration = Duration::from_secs(3);
 pub(crate) struct Folding<'a> {
     pub(crate) fuser: Fuser,
     pub(crate) plan: Plan,
+    pub(crate) cost: Cost,
     pub(crate) window: Window,
     pub(crate) pending: Vec<Pending>,
     pub(crate) recorder: Option<Writer<std::fs::File>>,
@@ -45,7 +50,8 @@ pub(crate) struct Folding<'a> {
     pub(crate) jobs: Sender<Job>,
     pub(crate) wanted: Sender<Vec<Function>>,
     pub(crate) setup: Setup<'a>,
-    pub(crate) unhooked: bool,
+    /// When all spaces are looked through next.
+    pub(crate) look: MonoTime,
 }
 
 impl Folding<'_> {
@@ -102,6 +108,7 @@ impl Folding<'_> {
                     self.window.passed(Source::Hooks, upto);
                 }
             }
+            Input::Counted(run_time) => self.cost.counted(run_time),
             Input::HooksEnded(why) => {
                 tracing::error!(
                     why,
@@ -124,7 +131,13 @@ impl Folding<'_> {
     fn scanned(&mut self, tgid: Tgid, outcome: Outcome, upto: MonoTime) {
         self.plan.done(tgid);
         match outcome {
-            Outcome::Seen(seen) => self.window.push(Evidence::Residency(seen)),
+            Outcome::Seen(seen) => {
+                if !self.hooked {
+                    // Nobody saw what happened before.
+                    self.unseen(seen.when.begin, Some(tgid));
+                }
+                self.window.push(Evidence::Residency(seen));
+            }
             Outcome::Still(total) => {
                 self.plan.skip("still");
                 self.window.push(Evidence::Total(total));
@@ -135,16 +148,10 @@ impl Folding<'_> {
             }
             Outcome::Vanished => {
                 self.plan.skip("vanished");
-                // Its exit event is under way, or was lost: the ledger takes the first of both.
+                // Its exit event is under way, or was lost: the ledger takes the first of both. Reports wait for it.
                 let when = Span::at(upto);
-                if self.fuser.ledger().space(tgid).is_some() {
-                    self.window.push(Evidence::Lifecycle(Lifecycle {
-                        when,
-                        tgid,
-                        change: Change::Exit,
-                    }));
-                }
-                self.pending.iter_mut().for_each(|p| p.failed(tgid, None));
+                let change = Change::Exit;
+                self.window.push(Evidence::Lifecycle(Lifecycle { when, tgid, change }));
             }
             Outcome::Failed(why) => {
                 self.plan.skip("refused");
@@ -190,13 +197,19 @@ impl Folding<'_> {
         match ask.pid {
             // A report about all tells what is known; nobody waits for the whole host.
             None => tgids.clear(),
-            Some(pid) if tgids.is_empty() && self.setup.pids.is_empty() => tgids.push(pid),
+            // Perhaps its fork is under way, or its first scan: known once the hooks spoke again.
+            Some(pid) if tgids.is_empty() && self.in_scope(pid) => tgids.push(pid),
             Some(_) => {}
         }
         let jobs: Vec<Job> =
             tgids.iter().map(|tgid| self.plan.urgent(self.fuser.ledger(), *tgid, now)).collect();
         self.pending.push(Pending::new(ask, now, tgids));
         self.send(jobs, now);
+    }
+
+    /// Whether a process is watched by its own name, not as somebody's descendant.
+    fn in_scope(&self, pid: Tgid) -> bool {
+        self.setup.pids.is_empty() || self.setup.pids.contains(&pid)
     }
 
     fn send(&mut self, jobs: Vec<Job>, now: MonoTime) {
@@ -224,6 +237,11 @@ impl Folding<'_> {
         while let Some(evidence) = self.window.pop() {
             let seen = match &evidence {
                 Evidence::Residency(seen) => Some((seen.tgid, seen.when.begin)),
+                Evidence::Lifecycle(Lifecycle { tgid, change: Change::Exit, .. }) => {
+                    let tgid = *tgid;
+                    self.pending.iter_mut().for_each(|p| p.failed(tgid, None));
+                    None
+                }
                 _ => None,
             };
             self.apply(Line::Evidence(evidence))?;
@@ -261,12 +279,16 @@ impl Folding<'_> {
     fn answer(&mut self, now: MonoTime) {
         self.latecomers(now);
         let names = self.fuser.names_waiting() > 0;
-        let (ready, waiting): (Vec<Pending>, Vec<Pending>) = std::mem::take(&mut self.pending)
-            .into_iter()
-            .partition(|p| p.done(now) && (!names || now.since(p.since) > NAMES));
+        let told = self.window.watermark();
+        let ready = |p: &Pending| {
+            let events = told >= p.since || p.overdue(now);
+            p.done(now) && events && (!names || now.since(p.since) > NAMES)
+        };
+        let (ready, waiting): (Vec<Pending>, Vec<Pending>) =
+            std::mem::take(&mut self.pending).into_iter().partition(ready);
         self.pending = waiting;
         for pending in ready {
-            let report = self.fuser.report(pending.ask.pid, now);
+            let report = self.report(pending.ask.pid, now);
             let answer = if report.processes.is_empty() && pending.ask.pid.is_some() {
                 let why = pending.failures.first().map_or("it is not observed", String::as_str);
                 let pid = pending.ask.pid.map_or(0, |p| p.0);
@@ -279,13 +301,23 @@ impl Folding<'_> {
         }
     }
 
+    /// A report, and what it costs to have it.
+    fn report(&self, pid: Option<Tgid>, now: MonoTime) -> Report {
+        let mut report = self.fuser.report(pid, now);
+        let differences = self.fuser.ledger().differences();
+        report.agent = Some(self.cost.told(&self.plan.skipped, differences, now));
+        report
+    }
+
     /// Processes that were forked just before a report was asked for are known once its first scans are in.
     fn latecomers(&mut self, now: MonoTime) {
         let mut jobs = Vec::new();
         let mut pending = std::mem::take(&mut self.pending);
-        for p in
-            pending.iter_mut().filter(|p| p.done(now) && !p.overdue(now) && p.ask.pid.is_some())
-        {
+        let told = self.window.watermark();
+        let about_one = |p: &&mut Pending| {
+            p.ask.pid.is_some() && p.done(now) && !p.overdue(now) && told >= p.since
+        };
+        for p in pending.iter_mut().filter(about_one) {
             for space in self.fuser.subjects(p.ask.pid) {
                 let Some(tgid) = space.tgids.first().copied() else { continue };
                 if p.add(tgid) {
@@ -298,18 +330,28 @@ impl Folding<'_> {
     }
 
     fn tick(&mut self, now: MonoTime) {
+        if now >= self.look {
+            self.look = now.after(LOOK);
+            self.look_around(now);
+        }
+        if self.fuser.advance(now.min(self.window.watermark())) {
+            self.pane(now);
+        }
+    }
+
+    fn look_around(&mut self, now: MonoTime) {
         if self.plan.interval_ends(now) {
-            if self.unhooked {
-                self.unseen(now);
+            self.cost.mark(now);
+            if let Some(recorder) = &mut self.recorder
+                && let Err(error) = recorder.flush()
+            {
+                tracing::error!(error = chain(&error), "the recording cannot be written");
             }
             self.list(now);
         }
         let jobs = self.plan.due(self.fuser.ledger(), now);
         self.send(jobs, now);
         self.fuser.forget_before(MonoTime(now.0.saturating_sub(MEMORY_NANOS)));
-        if self.fuser.advance(now.min(self.window.watermark())) {
-            self.pane(now);
-        }
     }
 
     /// A pane ended: its report is sent and shown.
@@ -317,7 +359,7 @@ impl Folding<'_> {
         if !self.exporting.wanted() && self.setup.screen.is_none() {
             return;
         }
-        let report = self.fuser.report(None, now);
+        let report = self.report(None, now);
         self.exporting.offer(&report, self.fuser.now());
         if let Some(screen) = self.setup.screen
             && let Err(error) = screen.show(&report)
@@ -345,15 +387,16 @@ impl Folding<'_> {
     }
 
     fn unhook(&mut self, now: MonoTime) {
-        (self.hooked, self.unhooked) = (false, true);
+        self.hooked = false;
         self.window.idle(Source::Hooks);
-        self.unseen(now);
+        self.cost.detached();
+        self.unseen(now, None);
     }
 
-    /// Without hooks that were there before, everything may have changed since anybody looked.
-    fn unseen(&mut self, now: MonoTime) {
+    /// Without hooks everything may have changed since anybody looked.
+    fn unseen(&mut self, now: MonoTime, whose: Option<Tgid>) {
         let when = Span::at(now);
-        let gap = Gap { when, stream: Stream::Lifecycle, lost: 0, whose: None };
+        let gap = Gap { when, stream: Stream::Lifecycle, lost: 0, whose };
         self.window.push(Evidence::Gap(gap));
     }
 

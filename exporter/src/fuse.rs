@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use memprov_ledger::book::Sharing;
 use memprov_ledger::evidence::Evidence;
 use memprov_ledger::identity::{SpaceId, Tgid};
 use memprov_ledger::ledger::Ledger;
@@ -75,12 +76,16 @@ impl Fuser {
     /// Time has come to `now`: closes the panes that ended. Returns whether one did.
     pub fn advance(&mut self, now: MonoTime) -> bool {
         self.now = self.now.max(now);
-        if self.now < self.pane {
+        // At the end of time no pane ends any more.
+        if !self.ends(self.now) {
             return false;
         }
-        while self.pane <= self.now {
-            self.pane = self.pane.after(self.interval.max(Duration::from_millis(1)));
-        }
+        let interval = self.interval.max(Duration::from_millis(1));
+        let length = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let over = self.now.since(self.pane).as_nanos() / u128::from(length);
+        let over = u64::try_from(over).unwrap_or(u64::MAX);
+        self.pane =
+            MonoTime(self.pane.0.saturating_add(length.saturating_mul(over.saturating_add(1))));
         self.close_pane();
         true
     }
@@ -89,10 +94,14 @@ impl Fuser {
     #[must_use]
     pub fn pane_ends_with(&self, line: &Line) -> bool {
         match line {
-            Line::Evidence(evidence) => end(evidence) >= self.pane,
-            Line::End { when } => *when >= self.pane,
+            Line::Evidence(evidence) => self.ends(end(evidence)),
+            Line::End { when } => self.ends(*when),
             Line::Module { .. } | Line::Stack { .. } | Line::Name { .. } => false,
         }
+    }
+
+    fn ends(&self, now: MonoTime) -> bool {
+        now >= self.pane && self.pane < MonoTime(u64::MAX)
     }
 
     /// Remembers what each owner has, for growth.
@@ -172,17 +181,16 @@ impl Fuser {
         self.ledger.spaces().filter(|s| chosen.contains(&s.id)).collect()
     }
 
+    fn composer<'a>(&'a self, sharing: &'a Sharing<'a>) -> Composer<'a> {
+        let Self { header, ledger, tables, .. } = self;
+        Composer { header, ledger, tables, sharing }
+    }
+
     /// The report about `pid` and its observed descendants, or about all. `at` is when it is made.
     #[must_use]
     pub fn report(&self, pid: Option<Tgid>, at: MonoTime) -> Report {
         let sharing = self.ledger.sharing();
-        let composer = Composer {
-            header: &self.header,
-            ledger: &self.ledger,
-            tables: &self.tables,
-            sharing: &sharing,
-        };
-        composer.report(&self.subjects(pid), &self.history, self.source, at)
+        self.composer(&sharing).report(&self.subjects(pid), &self.history, self.source, at)
     }
 }
 

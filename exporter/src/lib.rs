@@ -7,6 +7,7 @@ pub mod cli;
 pub mod commands;
 pub mod compose;
 pub mod config;
+pub mod cost;
 pub mod daemon;
 pub mod encode;
 pub mod engine;

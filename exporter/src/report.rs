@@ -27,6 +27,9 @@ pub struct Report {
     pub shared: Vec<SharedRow>,
     /// What was lost since the start, per stream.
     pub lost: BTreeMap<String, u64>,
+    /// What the agent costs; only a daemon says it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agent: Option<Agent>,
     /// Who the host is, for OTLP; no part of the document.
     #[serde(skip)]
     pub identity: Option<Identity>,
@@ -54,6 +57,67 @@ pub struct Identity {
     pub host_name: String,
     /// When the host booted, in nanoseconds since the Unix epoch; `None` leaves `process.creation.time` out.
     pub boot: Option<u64>,
+}
+
+/// What the agent costs. Fractions are of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Agent {
+    /// CPU seconds since the start, by name of the thread; `ended` are threads that have ended.
+    pub cpu_seconds: BTreeMap<String, f64>,
+    /// CPU of all threads over the last interval or two.
+    pub cpu_fraction: Option<f64>,
+    /// Resident bytes (VmRSS), where rings are mapped twice.
+    pub rss_bytes: Option<u64>,
+    /// What its BPF programs cost those who run into them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bpf: Option<BpfCost>,
+    /// What its hooks cost every system call of the host; part of `bpf` where programs run at each.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub syscall_tax: Option<SyscallTax>,
+    /// Its scans.
+    pub scans: Scans,
+    /// How lists of mappings differed from what events had told.
+    pub differences: Differences,
+}
+
+/// What BPF programs cost, as counted for a moment now and then.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BpfCost {
+    /// Time in the programs.
+    pub cpu_fraction: f64,
+    /// Runs of programs.
+    pub runs_per_second: f64,
+    /// How long the newest count lasted.
+    pub counted_seconds: f64,
+}
+
+/// What system calls cost more, watched or not.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SyscallTax {
+    /// Nanoseconds a call (`getppid`), with the hooks minus before.
+    pub nanoseconds_per_call: f64,
+    /// Calls of the host; `None` where nothing counts them.
+    pub calls_per_second: Option<f64>,
+    /// Their product.
+    pub cpu_fraction: Option<f64>,
+}
+
+/// Scans of processes since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Scans {
+    /// Those that were not made, by reason: `still`, `budget`, `vanished`, `refused`.
+    pub skipped: BTreeMap<String, u64>,
+}
+
+/// Mappings since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Differences {
+    /// Listed, and no event had told of them.
+    pub adopted: u64,
+    /// Not listed any more, and no event had told.
+    pub vanished: u64,
+    /// Listed as another mapping than events had told.
+    pub replaced: u64,
 }
 
 /// One live process.

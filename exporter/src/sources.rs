@@ -12,6 +12,7 @@ pub mod hooks;
 pub mod names;
 pub mod scans;
 
+use memprov_bpf::RunTime;
 use memprov_ledger::evidence::{Residency, Total};
 use memprov_ledger::identity::{StartTicks, Tgid};
 use memprov_ledger::time::MonoTime;
@@ -29,6 +30,8 @@ pub enum Input {
         /// The watermark.
         upto: MonoTime,
     },
+    /// What the hooks' programs cost while they were counted.
+    Counted(RunTime),
     /// The hooks ended, with the reason.
     HooksEnded(String),
     /// A job of the scan thread is done. Nothing later begins before `upto`.

@@ -41,8 +41,8 @@ pub enum StateDirError {
     },
     /// Somebody else could put a socket of his own in it.
     #[error(
-        "state directory {} may be written by others (mode {mode:o}, owner {owner}): \
-         anybody could answer in memprov's name; chmod go-w it or choose another --state-dir",
+        "others may write state directory {} (mode {mode:o}, owner {owner}) and answer in memprov's name: \
+         chown and chmod go-w it, or name another one with --state-dir",
         path.display()
     )]
     Exposed {

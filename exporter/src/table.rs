@@ -109,10 +109,10 @@ fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut V
         .map(|line| paint.bold(&line)),
     );
     let note = match host.no_pmu {
-        Some(_) => "no access latency: no PMU (`memprov check` says why)",
-        None => "no access latency: the PMU is not read by this version",
+        Some(_) => "no access latency: no PMU",
+        None => "no access latency in this version",
     };
-    out.push(paint.dim(&elide(note, width)));
+    out.push(paint.dim(note));
 }
 
 /// Processes by Rss, largest first, each address space once.
@@ -158,17 +158,17 @@ fn one_process(
             out.extend(sum.lines(name, width, paint));
         }
     }
-    let mut facts = vec![format!(
-        "watching since {}; {} of resident predates it",
-        clock(&report.watching_since, &report.generated_at),
-        percent(process.predates, resident.parts())
-    )];
+    let mut facts = vec![
+        format!("watching since {}", clock(&report.watching_since, &report.generated_at)),
+        format!("{} of resident predates it", percent(process.predates, resident.parts())),
+    ];
     if let Some(touch) = &process.first_touch {
         facts.push(match touch.unknown_share {
-            Some(share) => {
-                format!("first touch unknown for {:.0} % of anonymous memory", share * 100.0)
+            Some(share) if share > 0.0 && share < 0.005 => {
+                "first touch unknown: < 1 % of anonymous".to_owned()
             }
-            None => "share of first touch unknown: ?".to_owned(),
+            Some(share) => format!("first touch unknown: {:.0} % of anonymous", share * 100.0),
+            None => "too few pages sampled for first touch".to_owned(),
         });
     }
     if !process.lossless {

@@ -48,6 +48,7 @@ fn minimal() -> Report {
         processes: Vec::new(),
         shared: Vec::new(),
         lost: BTreeMap::new(),
+        agent: None,
         identity: None,
     }
 }

@@ -109,6 +109,7 @@ fn report(processes: Vec<Process>) -> Report {
         processes,
         shared: Vec::new(),
         lost: BTreeMap::new(),
+        agent: None,
         identity: None,
     }
 }

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::evidence::{Backing, Counters, EvidenceClass, StackRef};
-use crate::identity::{Extent, IntervalId, ObjectKey, PAGE, SpaceId};
+use crate::identity::{IntervalId, ObjectKey, PAGE, SpaceId};
 use crate::ledger::Ledger;
 use crate::pages::{BLOCK, PageState};
 use crate::pieces::{Origin, Piece, Traits};
-use crate::ranges::RangeSet;
+use crate::relatives::{Common, Copied, Relatives, copies};
 use crate::scan::{Scan, object};
 use crate::space::Space;
-use crate::time::{MonoTime, Span};
+use crate::time::MonoTime;
 use crate::touch::Touches;
 
 /// What a total of the kernel is about.
@@ -104,8 +104,9 @@ pub struct Claim {
 }
 
 impl Claim {
-    fn of(piece: &Piece) -> Self {
-        let traits = Traits(piece.traits.0 & !(Traits::DOUBTED | Traits::PREDATES));
+    pub(crate) fn of(piece: &Piece) -> Self {
+        let history = Traits::DOUBTED | Traits::INFERRED | Traits::LATE | Traits::PREDATES;
+        let traits = Traits(piece.traits.0 & !history);
         Self { stack: piece.stack, origin: piece.origin.clone(), traits }
     }
 }
@@ -205,32 +206,14 @@ pub struct Closed {
     pub bug: bool,
 }
 
-/// An object that two or more observed spaces map.
-#[derive(Clone, Debug)]
-pub struct Shared {
-    /// Which.
-    pub key: ObjectKey,
-    /// What its oldest mapping is.
-    pub claim: Claim,
-    /// The oldest reading it rests on.
-    pub as_of: Span,
-    /// Bytes of it that anybody maps.
-    pub reserved: u64,
-    /// Bytes of it that anybody has present.
-    pub resident: u64,
-    /// How sure `resident` is.
-    pub class: EvidenceClass,
-    /// Observed spaces that map it.
-    pub sharers: u64,
-    /// All of them were scanned.
-    pub all_scanned: bool,
-}
-
 /// Who maps what: taken once for all books of one report.
 #[derive(Debug)]
 pub struct Sharing<'a> {
-    ledger: &'a Ledger,
-    mappers: BTreeMap<ObjectKey, Vec<SpaceId>>,
+    pub(crate) ledger: &'a Ledger,
+    /// Which spaces map an object.
+    pub(crate) mappers: BTreeMap<ObjectKey, Vec<SpaceId>>,
+    /// Scans of spaces with a live relative, by space.
+    copies: BTreeMap<SpaceId, Copied<'a>>,
 }
 
 impl Ledger {
@@ -243,7 +226,7 @@ impl Ledger {
                 mappers.entry(*key).or_default().push(space.id);
             }
         }
-        Sharing { ledger: self, mappers }
+        Sharing { ledger: self, mappers, copies: copies(self) }
     }
 }
 
@@ -252,13 +235,7 @@ impl Sharing<'_> {
     #[must_use]
     pub fn close(&self, space: &Space) -> Option<Closed> {
         let scan = space.scan.as_deref()?;
-        let relatives: Vec<&Space> =
-            self.ledger.family(space.family).filter(|s| s.id != space.id).collect();
-        let older: Vec<&Scan> = relatives
-            .iter()
-            .filter(|s| s.id < space.id)
-            .filter_map(|s| s.scan.as_deref())
-            .collect();
+        let relatives = Relatives::of(space, self.ledger, &self.copies);
         let page_class = if scan.at_rest && scan.slack == 0 {
             EvidenceClass::Exact
         } else {
@@ -274,23 +251,23 @@ impl Sharing<'_> {
             let row = rows.entry(claim).or_default();
             row.reserved += piece.extent.len();
             row.pages = row.pages.max(page_class);
-            let proven = piece.born_begin >= scan.loss && !piece.traits.has(Traits::DOUBTED);
-            if !proven {
+            if !space.proven(piece) {
                 row.extents = row.extents.max(EvidenceClass::Inferred);
             }
-            let part = self.part(space, scan, piece, &older);
+            let part = self.part(space, scan, piece, &relatives);
             for kind in Kind::ALL {
                 row.owned.add(kind, part.owned.get(kind));
                 owned.add(kind, part.owned.get(kind));
                 joint.add(kind, part.joint.get(kind));
             }
-            if part.common && relatives.len() > 1 {
+            let unread = !relatives.is_empty() && !scan.exclusive_known;
+            if part.guessed || unread && part.owned.get(Kind::Anon) > 0 {
                 row.pages = row.pages.max(EvidenceClass::Inferred);
             }
             if piece.traits.has(Traits::PREDATES) {
                 row.predates += part.owned.rss();
             }
-            self.touch(piece, scan, &space.touches, older.is_empty(), &mut row.touch);
+            self.touch(piece, scan, &space.touches, relatives.oldest(), &mut row.touch);
         }
         for (claim, ids) in intervals {
             if let Some(row) = rows.get_mut(&claim) {
@@ -323,7 +300,7 @@ impl Sharing<'_> {
     }
 
     /// Splits the present pages of a piece into its own and joint ones.
-    fn part(&self, space: &Space, scan: &Scan, piece: &Piece, older: &[&Scan]) -> Part {
+    fn part(&self, space: &Space, scan: &Scan, piece: &Piece, relatives: &Relatives<'_>) -> Part {
         let mut part = Part::default();
         let backing = piece.origin.as_ref().map_or(Backing::Anonymous, |o| o.backing);
         let shared = object(backing).is_some_and(|key| self.is_shared(key, space.id));
@@ -338,11 +315,14 @@ impl Sharing<'_> {
                 let to = if shared { &mut part.joint } else { &mut part.owned };
                 to.add(object_kind(backing), bytes);
             } else if state.anon() {
-                let common = scan.exclusive_known && !state.has(PageState::EXCLUSIVE);
-                let elsewhere = if common { bytes_of_older(piece, extent, older) } else { 0 };
-                part.common |= common;
-                part.owned.add(Kind::Anon, bytes - elsewhere);
-                part.joint.add(Kind::Anon, elsewhere);
+                let common = if scan.exclusive_known && !state.has(PageState::EXCLUSIVE) {
+                    relatives.common(piece, extent)
+                } else {
+                    Common::default()
+                };
+                part.guessed |= common.guessed;
+                part.owned.add(Kind::Anon, bytes - common.joint);
+                part.joint.add(Kind::Anon, common.joint);
             }
         }
         part
@@ -391,41 +371,14 @@ impl Sharing<'_> {
             }
         }
     }
-
-    /// Objects that `spaces` map and that some other observed space maps too.
-    #[must_use]
-    pub fn shared(&self, spaces: &[&Space]) -> Vec<Shared> {
-        let of_interest: BTreeSet<ObjectKey> =
-            spaces.iter().flat_map(|s| s.objects.iter().copied()).collect();
-        let wanted: Vec<(&ObjectKey, &Vec<SpaceId>)> = self
-            .mappers
-            .iter()
-            .filter(|(key, mappers)| mappers.len() > 1 && of_interest.contains(key))
-            .collect();
-        let keys: BTreeSet<ObjectKey> = wanted.iter().map(|(key, _)| **key).collect();
-        let mut views: BTreeMap<ObjectKey, View> = BTreeMap::new();
-        let ids: BTreeSet<SpaceId> = wanted.iter().flat_map(|(_, m)| m.iter().copied()).collect();
-        for space in ids.iter().filter_map(|id| self.ledger.spaces.get(id)) {
-            if let Some(scan) = space.scan.as_deref() {
-                View::collect(scan, space, &keys, &mut views);
-            }
-        }
-        wanted
-            .into_iter()
-            .filter_map(|(key, mappers)| {
-                let view = views.remove(key)?;
-                Some(view.finish(*key, mappers.len()))
-            })
-            .collect()
-    }
 }
 
 #[derive(Default)]
 struct Part {
     owned: ByKind,
     joint: ByKind,
-    /// It has anonymous pages that are common after a fork.
-    common: bool,
+    /// Whose its common anonymous pages are is not exact.
+    guessed: bool,
 }
 
 fn object_kind(backing: Backing) -> Kind {
@@ -437,46 +390,16 @@ fn object_kind(backing: Backing) -> Kind {
     }
 }
 
-/// Bytes of `extent` that an older relative still has in common: it owns them.
-fn bytes_of_older(piece: &Piece, extent: Extent, older: &[&Scan]) -> u64 {
-    let mut rest = vec![extent];
-    for scan in older {
-        let mut left = Vec::new();
-        for range in rest {
-            let mut at = range.start;
-            for theirs in scan.pieces.overlapping(range) {
-                let same = theirs.id == piece.id
-                    && theirs.offset.wrapping_sub(theirs.extent.start)
-                        == piece.offset.wrapping_sub(piece.extent.start);
-                if !same {
-                    continue;
-                }
-                let within = theirs.extent.intersect(range);
-                let common = |s: PageState| s.anon() && !s.has(PageState::EXCLUSIVE);
-                for (run, _) in scan.pages.runs(within).filter(|(_, s)| common(*s)) {
-                    if run.start > at {
-                        left.push(Extent { start: at, end: run.start });
-                    }
-                    at = run.end;
-                }
-            }
-            if at < range.end {
-                left.push(Extent { start: at, end: range.end });
-            }
-        }
-        rest = left;
-    }
-    extent.len() - rest.iter().map(|e| e.len()).sum::<u64>()
-}
-
 /// Bounds of each row's resident bytes: as found when exact, else widened by what can have moved during the scan.
 fn bound_rows(scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
-    let faults = |c: &Counters| c.minor_faults + c.major_faults;
+    let faults = |c: &Counters| c.minor_faults.saturating_add(c.major_faults);
     let huge = scan.pages.all().any(|(_, s)| s.has(PageState::HUGE | PageState::PRESENT));
     let each = if huge { BLOCK } else { PAGE };
-    let rss = |c: &Counters| Kind::RSS.iter().filter_map(|k| k.total(c)).sum::<u64>();
+    let rss =
+        |c: &Counters| Kind::RSS.iter().filter_map(|k| k.total(c)).fold(0, u64::saturating_add);
     let moved = faults(&scan.after).saturating_sub(faults(&scan.before)).saturating_mul(each);
-    let width = moved + rss(&scan.after).abs_diff(rss(&scan.before)) + scan.slack;
+    let changed = rss(&scan.after).abs_diff(rss(&scan.before));
+    let width = moved.saturating_add(changed).saturating_add(scan.slack);
     for row in rows.values_mut() {
         let found = row.owned.rss();
         let exact = row.pages == EvidenceClass::Exact;
@@ -530,70 +453,6 @@ fn balance(
 }
 
 fn signed(a: u64, b: u64) -> i64 {
-    i64::try_from(i128::from(a) - i128::from(b)).unwrap_or(i64::MAX)
-}
-
-/// What is known of one object while a list of shared objects is made.
-struct View {
-    claim: Claim,
-    as_of: Span,
-    mapped: Vec<(u64, u64)>,
-    present: Vec<(u64, u64)>,
-    class: EvidenceClass,
-    scanned: BTreeSet<SpaceId>,
-}
-
-impl View {
-    fn collect(
-        scan: &Scan,
-        space: &Space,
-        keys: &BTreeSet<ObjectKey>,
-        views: &mut BTreeMap<ObjectKey, Self>,
-    ) {
-        for piece in scan.pieces.iter() {
-            let backing = piece.origin.as_ref().map_or(Backing::Anonymous, |o| o.backing);
-            let Some(key) = object(backing).filter(|key| keys.contains(key)) else { continue };
-            let view = views.entry(key).or_insert_with(|| Self {
-                claim: Claim::of(piece),
-                as_of: scan.when,
-                mapped: Vec::new(),
-                present: Vec::new(),
-                class: EvidenceClass::Exact,
-                scanned: BTreeSet::new(),
-            });
-            if view.claim.stack == StackRef::None && piece.stack != StackRef::None {
-                view.claim = Claim::of(piece);
-            }
-            if scan.when.begin < view.as_of.begin {
-                view.as_of = scan.when;
-            }
-            let proven = piece.born_begin >= scan.loss && !piece.traits.has(Traits::DOUBTED);
-            if !scan.at_rest || scan.slack > 0 || !proven {
-                view.class = EvidenceClass::Inferred;
-            }
-            view.scanned.insert(space.id);
-            let offset = |addr: u64| addr - piece.extent.start + piece.offset;
-            view.mapped.push((offset(piece.extent.start), offset(piece.extent.end)));
-            for (run, state) in scan.pages.runs(piece.extent) {
-                let there = state.object()
-                    || matches!(backing, Backing::Hugetlb(_)) && state.has(PageState::PRESENT);
-                if there {
-                    view.present.push((offset(run.start), offset(run.end)));
-                }
-            }
-        }
-    }
-
-    fn finish(self, key: ObjectKey, sharers: usize) -> Shared {
-        Shared {
-            key,
-            claim: self.claim,
-            as_of: self.as_of,
-            reserved: RangeSet::union(self.mapped).bytes(),
-            resident: RangeSet::union(self.present).bytes(),
-            class: self.class,
-            sharers: sharers as u64,
-            all_scanned: self.scanned.len() == sharers,
-        }
-    }
+    let difference = i64::try_from(a.abs_diff(b)).unwrap_or(i64::MAX);
+    if a < b { -difference } else { difference }
 }

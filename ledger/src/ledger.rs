@@ -8,7 +8,7 @@ use crate::identity::{SpaceId, StartTicks, Tgid};
 use crate::scan::{Differences, Scan, inherit};
 use crate::space::Space;
 use crate::time::{MonoTime, Span};
-use crate::touch::Sample;
+use crate::touch::{Sample, Touches};
 
 /// Ended spaces kept for late observations at most.
 const ENDED: usize = 4096;
@@ -30,6 +30,8 @@ pub struct Ledger {
     pub(crate) spaces: BTreeMap<SpaceId, Space>,
     pub(crate) by_tgid: HashMap<Tgid, SpaceId>,
     pub(crate) ended: VecDeque<Ended>,
+    /// Processes that left a space, and when: a gap that is told later reaches back.
+    left: VecDeque<(Tgid, SpaceId, MonoTime)>,
     lost: BTreeMap<Stream, u64>,
     differences: Differences,
 }
@@ -45,6 +47,7 @@ impl Ledger {
             spaces: BTreeMap::new(),
             by_tgid: HashMap::new(),
             ended: VecDeque::new(),
+            left: VecDeque::new(),
             lost: BTreeMap::new(),
             differences: Differences::default(),
         }
@@ -120,6 +123,7 @@ impl Ledger {
         while self.ended.front().is_some_and(|e| e.died.end < t) || self.ended.len() > ENDED {
             self.ended.pop_front();
         }
+        self.left.retain(|(_, _, when)| *when >= t);
         for space in self.spaces.values_mut() {
             space.forget_before(t);
         }
@@ -131,15 +135,13 @@ impl Ledger {
     }
 
     fn settle(&mut self, tgid: Tgid, space: Space) -> &mut Space {
-        let id = space.id;
-        self.by_tgid.insert(tgid, id);
-        self.spaces.entry(id).or_insert(space)
+        self.by_tgid.insert(tgid, space.id);
+        self.spaces.entry(space.id).or_insert(space)
     }
 
     /// The space of a process; one that was there before the watch when nobody spoke of it yet.
     fn space_of(&mut self, tgid: Tgid) -> &mut Space {
-        let known = self.by_tgid.get(&tgid).copied().filter(|id| self.spaces.contains_key(id));
-        match known {
+        match self.by_tgid.get(&tgid).copied() {
             Some(id) => self.spaces.entry(id).or_insert_with(|| Space::new(id, tgid, MonoTime(0))),
             None => {
                 let id = self.mint();
@@ -153,40 +155,63 @@ impl Ledger {
             Change::Fork { child, child_start, shares } => {
                 self.fork(event.tgid, child, child_start, shares, event.when);
             }
-            Change::Exec => {
-                let id = self.mint();
-                let mut space = Space::new(id, event.tgid, event.when.begin);
-                let old = self.space_of(event.tgid);
-                // After vfork the space is the parent's, which goes on in it.
-                let parent = if old.tgids.len() > 1 { Some(old.id) } else { old.parent };
-                space.parent = parent;
-                space.starts.extend(old.starts.get_key_value(&event.tgid));
-                self.leave(event.tgid, event.when, Some(id));
-                space.changed = event.when.end;
-                self.settle(event.tgid, space);
-            }
+            Change::Exec => self.exec(event.tgid, event.when),
             Change::Exit => self.leave(event.tgid, event.when, None),
-            _ => self.space_of(event.tgid).apply(event),
+            _ => self.change(event),
+        }
+    }
+
+    /// A change inside one space. Copies that fork made while the call ran may have it or not.
+    fn change(&mut self, event: &Lifecycle) {
+        let extents = event.change.extents();
+        if extents.iter().any(|e| e.end < e.start) {
+            return;
+        }
+        let space = self.space_of(event.tgid);
+        space.apply(event);
+        let made_since = |(_, made): &&(SpaceId, MonoTime)| *made >= event.when.begin;
+        let mut copies: Vec<SpaceId> =
+            space.forks.iter().rev().take_while(made_since).map(|(id, _)| *id).collect();
+        while let Some(id) = copies.pop() {
+            let Some(copy) = self.spaces.get_mut(&id).filter(|s| s.read < s.born) else { continue };
+            for extent in extents {
+                copy.open(extent, event.when);
+            }
+            copy.bound();
+            copies.extend(copy.forks.iter().map(|(id, _)| *id));
         }
     }
 
     fn fork(&mut self, parent: Tgid, child: Tgid, start: StartTicks, shares: bool, when: Span) {
         let same = |s: &Space| s.starts.get(&child) == Some(&start);
-        if self.space(child).is_some_and(same) {
+        if self.space(child).is_some_and(same) || parent == child {
             return;
         }
         self.leave(child, when, None);
+        let space = self.space_of(parent).id;
         let id = self.mint();
-        let space = self.space_of(parent);
+        let Some(space) = self.spaces.get_mut(&space) else { return };
         if shares {
             space.tgids.insert(child);
             space.starts.insert(child, start);
-            let id = space.id;
-            self.by_tgid.insert(child, id);
+            self.by_tgid.insert(child, space.id);
         } else {
             let copy = space.fork(id, child, start, when);
+            space.forks.push_back((id, when.end));
             self.settle(child, copy);
         }
+    }
+
+    fn exec(&mut self, tgid: Tgid, when: Span) {
+        let id = self.mint();
+        let mut space = Space::new(id, tgid, when.begin);
+        let old = self.space_of(tgid);
+        // After vfork the space is the parent's, which goes on in it.
+        space.parent = if old.tgids.len() > 1 { Some(old.id) } else { old.parent };
+        space.starts.extend(old.starts.get_key_value(&tgid));
+        space.changed = when.end;
+        self.leave(tgid, when, Some(id));
+        self.settle(tgid, space);
     }
 
     /// A process leaves its space; children of a space that ends so become those of `heir`, or of its parent.
@@ -195,10 +220,15 @@ impl Ledger {
         let Some(space) = self.spaces.get_mut(&id) else { return };
         space.tgids.remove(&tgid);
         space.starts.remove(&tgid);
+        self.left.push_back((tgid, id, when.end));
+        if self.left.len() > ENDED {
+            self.left.pop_front();
+        }
         if space.tgids.is_empty()
             && let Some(mut space) = self.spaces.remove(&id)
         {
             space.scan = None;
+            space.touches = Touches::default();
             let heir = heir.or(space.parent);
             for child in self.spaces.values_mut().filter(|s| s.parent == Some(id)) {
                 child.parent = heir;
@@ -236,6 +266,13 @@ impl Ledger {
         let since = self.watching_since;
         let parent = self.space(seen.parent).map(|s| s.id);
         let space = self.read_space(seen.tgid, seen.start, seen.when);
+        let before = space.scan.as_ref().and_then(|scan| scan.layout);
+        if before.is_some() && seen.layout.is_some() && before != seen.layout {
+            // The record of an exec was lost.
+            let when = Span { begin: space.read, end: seen.when.end };
+            self.exec(seen.tgid, when);
+        }
+        let space = self.space_of(seen.tgid);
         let id = space.id;
         if space.parent.is_none() && space.scan.is_none() {
             space.parent = parent.filter(|parent| *parent != id);
@@ -294,10 +331,30 @@ impl Ledger {
         *lost = lost.saturating_add(gap.lost);
         match gap.stream {
             Stream::Lifecycle | Stream::Queue => match gap.whose {
-                Some(tgid) => self.space_of(tgid).lose(gap.when.end),
-                None => self.spaces.values_mut().for_each(|s| s.lose(gap.when.end)),
+                Some(tgid) => self.lose(tgid, gap.when),
+                None => {
+                    self.spaces.values_mut().for_each(|s| s.lose(gap.when.end));
+                    let recent = self.ended.iter_mut().filter(|e| e.died.end >= gap.when.begin);
+                    recent.for_each(|e| e.space.lose(gap.when.end));
+                }
             },
             Stream::Stacks | Stream::Faults | Stream::Scans => {}
+        }
+    }
+
+    /// Events of a process were lost: in its space, in those that it left in that time, and in what was copied from
+    /// them meanwhile.
+    fn lose(&mut self, tgid: Tgid, when: Span) {
+        let mut spaces = BTreeSet::from([self.space_of(tgid).id]);
+        let left = self.left.iter().filter(|(who, _, at)| *who == tgid && *at >= when.begin);
+        spaces.extend(left.map(|(_, id, _)| *id));
+        let ended = self.ended.iter_mut().map(|e| &mut e.space);
+        let mut all: Vec<&mut Space> = self.spaces.values_mut().chain(ended).collect();
+        let families: BTreeSet<SpaceId> =
+            all.iter().filter(|s| spaces.contains(&s.id)).map(|s| s.family).collect();
+        let copied = |s: &Space| s.born >= when.begin && families.contains(&s.family);
+        for space in all.iter_mut().filter(|s| spaces.contains(&s.id) || copied(s)) {
+            space.lose(when.end);
         }
     }
 }

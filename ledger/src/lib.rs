@@ -5,14 +5,17 @@
 #![forbid(unsafe_code)]
 
 pub mod book;
+mod calls;
 pub mod evidence;
 pub mod identity;
 pub mod ledger;
 pub mod pages;
 pub mod pieces;
 pub mod ranges;
+mod relatives;
 pub mod resolution;
 pub mod scan;
+pub mod shared;
 pub mod space;
 pub mod stack;
 pub mod time;

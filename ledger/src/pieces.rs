@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::evidence::{Backing, MapFlags, StackRef};
 use crate::identity::{Extent, IntervalId};
-use crate::time::{MonoTime, Span};
+use crate::time::Span;
 
 /// Pieces of a chunk at most.
 const CHUNK: usize = 64;
@@ -57,6 +57,10 @@ impl Traits {
     pub const PREDATES: u32 = 1 << 13;
     /// A call that failed or raced may have changed it: the next list of mappings tells.
     pub const DOUBTED: u32 = 1 << 14;
+    /// Moved or grown out of a piece that is older than a loss of events: whose it is, is inferred.
+    pub const INFERRED: u32 = 1 << 15;
+    /// Unseen, and not in the first list of mappings: the kernel made it, or what was known of it was lost.
+    pub const LATE: u32 = 1 << 16;
 
     /// Whether all bits of `bits` are set.
     #[must_use]
@@ -90,10 +94,8 @@ pub struct Piece {
     pub extent: Extent,
     /// The interval it is a part of.
     pub id: IntervalId,
-    /// When this extent became live, earliest.
-    pub born_begin: MonoTime,
-    /// Nanoseconds from `born_begin` to when it was live at the latest; `u32::MAX` for more.
-    pub born_width: u32,
+    /// When this extent became live.
+    pub born: Span,
     /// How it came to be.
     pub traits: Traits,
     /// Offset of `extent.start` in its object; for anonymous memory the address that the byte was born at, so that
@@ -106,28 +108,26 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// When it became live.
+    /// Whether it is private memory without an object, as far as is known.
     #[must_use]
-    pub fn born(&self) -> Span {
-        Span {
-            begin: self.born_begin,
-            end: MonoTime(self.born_begin.0.saturating_add(u64::from(self.born_width))),
+    pub fn private_anonymous(&self) -> bool {
+        match &self.origin {
+            Some(origin) => origin.backing == Backing::Anonymous,
+            None => self.traits.has(Traits::ANONYMOUS) && !self.traits.has(Traits::SHARED),
         }
     }
 
-    /// Sets when it became live.
-    pub fn set_born(&mut self, when: Span) {
-        self.born_begin = when.begin;
-        self.born_width =
-            u32::try_from(when.end.0.saturating_sub(when.begin.0)).unwrap_or(u32::MAX);
+    /// The offset of an address of it in its object.
+    #[must_use]
+    pub fn offset_of(&self, addr: u64) -> u64 {
+        self.offset.wrapping_add(addr.wrapping_sub(self.extent.start))
     }
 
     /// The part of it inside `within`; empty when there is none.
     #[must_use]
     pub fn part(&self, within: Extent) -> Self {
         let extent = self.extent.intersect(within);
-        let offset = self.offset + extent.start.saturating_sub(self.extent.start);
-        Self { extent, offset, ..self.clone() }
+        Self { extent, offset: self.offset_of(extent.start), ..self.clone() }
     }
 }
 
@@ -310,17 +310,18 @@ impl PieceMap {
 
 #[cfg(test)]
 mod tests {
-    use super::{Piece, PieceMap, Traits};
+    use std::sync::Arc;
+
+    use super::{Chunk, Piece, PieceMap, Traits};
     use crate::evidence::StackRef;
     use crate::identity::{Extent, Generation, IntervalId, SpaceId};
-    use crate::time::MonoTime;
+    use crate::time::Span;
 
     fn piece(start: u64, len: u64, generation: u64) -> Piece {
         Piece {
             extent: Extent::new(start, len),
             id: IntervalId { space: SpaceId(1), generation: Generation(generation) },
-            born_begin: MonoTime(0),
-            born_width: 0,
+            born: Span::default(),
             traits: Traits(0),
             offset: start,
             stack: StackRef::None,
@@ -330,6 +331,7 @@ mod tests {
 
     /// Every cell of a plain array has the generation that the map says, through thousands of random changes.
     #[test]
+    #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
     fn it_agrees_with_a_plain_array() {
         let mut map = PieceMap::default();
         let mut cells = [0u64; 1000];
@@ -374,5 +376,24 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_copy_of_a_hundred_thousand_pieces_shares_all_but_the_chunk_that_changed() {
+        let mut parent = PieceMap::default();
+        for n in 0..100_000 {
+            parent.insert(piece(n * 8, 4, n + 1));
+        }
+        let shared = |a: &PieceMap, b: &PieceMap| {
+            let same = |(a, b): (&Chunk, &Chunk)| Arc::ptr_eq(&a.pieces, &b.pieces);
+            a.chunks.iter().zip(&b.chunks).filter(|chunks| same(*chunks)).count()
+        };
+        let mut child = parent.clone();
+        assert_eq!(shared(&parent, &child), parent.chunks.len());
+        child.update(Extent::new(80_000, 4), |piece| piece.traits.0 |= Traits::EXEC);
+        parent.update(Extent::new(640_000, 4), |piece| piece.traits.0 |= Traits::EXEC);
+        assert_eq!(shared(&parent, &child), parent.chunks.len() - 2);
+        let own = parent.chunks.len() * size_of::<Chunk>();
+        assert!(own < 100_000, "{own} bytes of its own");
     }
 }

@@ -3,7 +3,7 @@
 use crate::identity::{IntervalId, Tgid};
 use crate::ledger::Ledger;
 use crate::pieces::{Piece, Traits};
-use crate::space::Space;
+use crate::space::{Open, Space};
 use crate::time::Span;
 
 /// Whose an address was. The ledger never picks among several.
@@ -44,37 +44,42 @@ impl Ledger {
     #[must_use]
     pub fn owner_of(&self, tgid: Tgid, addr: u64, when: Span) -> Resolution {
         let live = self.space(tgid).filter(|s| s.born <= when.end);
-        let ended = || {
-            self.ended
-                .iter()
-                .rev()
-                .find(|e| e.tgid == tgid && e.space.born <= when.end && e.died.end >= when.begin)
-        };
-        match live {
-            Some(space) if space.born <= when.begin => owner_in(space, addr, when),
-            // The span may reach back into the life before exec or pid reuse.
-            Some(space) => match ended() {
-                None => owner_in(space, addr, when),
-                Some(before) => {
-                    merge(owner_in(&before.space, addr, when), owner_in(space, addr, when))
-                }
-            },
-            None => ended()
-                .map_or(Resolution::Unknown(Cause::NeverSeen), |e| owner_in(&e.space, addr, when)),
+        let mut answer = live.map(|space| owner_in(space, addr, when));
+        if live.is_none_or(|space| space.born > when.begin) {
+            // The span reaches back into lives before exec or pid reuse.
+            let lives =
+                self.ended.iter().rev().filter(|e| {
+                    e.tgid == tgid && e.space.born <= when.end && e.died.end >= when.begin
+                });
+            for life in lives {
+                let before = owner_in(&life.space, addr, when);
+                answer = Some(match answer {
+                    Some(after) => merge(before, after),
+                    None => before,
+                });
+            }
         }
+        answer.unwrap_or(Resolution::Unknown(Cause::NeverSeen))
     }
 }
 
 fn owner_in(space: &Space, addr: u64, when: Span) -> Resolution {
+    let lost = when.begin < space.loss;
     if space.unread {
-        let lost = space.loss > space.born;
+        let lost = lost || space.loss > space.born;
         return Resolution::Unknown(if lost { Cause::LifecycleGap } else { Cause::NeverSeen });
     }
     if when.begin < space.forgotten {
-        return Resolution::Unknown(Cause::Forgotten);
+        return Resolution::Unknown(if lost { Cause::LifecycleGap } else { Cause::Forgotten });
     }
-    let holds = |p: &&Piece| p.extent.contains(addr) && p.born_begin <= when.end;
-    let live = space.pieces.find(addr).into_iter().filter(holds);
+    let holds = |p: &&Piece| p.extent.contains(addr) && p.born.begin <= when.end;
+    let live = space.pieces.find(addr).filter(holds);
+    let open =
+        |o: &Open| o.extent.contains(addr) && o.when.begin <= when.end && o.until >= when.begin;
+    let newer = live.is_some_and(|p| p.born.end <= when.begin);
+    if !newer && space.open.iter().any(open) {
+        return Resolution::Unknown(Cause::Doubt);
+    }
     // Deaths are kept in order of their end.
     let dead = space
         .dead

@@ -7,7 +7,8 @@ use crate::evidence::{Backing, Counters, Mapping, Residency, StackRef};
 use crate::identity::{Extent, ObjectKey, Tgid};
 use crate::pages::PageSet;
 use crate::pieces::{Origin, Piece, PieceMap, Traits};
-use crate::space::Space;
+use crate::ranges::RangeSet;
+use crate::space::{Open, Space};
 use crate::time::{MonoTime, Span};
 
 /// What a scan saw, with the pieces that were live when it ended.
@@ -80,47 +81,63 @@ impl Space {
 
     /// Makes pieces and the kernel's list of mappings agree.
     ///
-    /// What began after the list was begun is left alone: the list may be older than that. What survives keeps its
+    /// What changed after the list was begun is left alone: the list may be older than that. What survives keeps its
     /// interval; what is mapped and unknown is adopted without a call site.
     fn reconcile(&mut self, maps: &[Mapping], when: Span, watching_since: MonoTime) -> Differences {
         let mut differences = Differences::default();
         let mut at = 0;
         let mut before: Option<&Mapping> = None;
         let mut objects = BTreeSet::new();
+        let younger = self.ended_since(when.begin);
         for mapping in maps {
             differences.vanished +=
                 self.vanish(Extent { start: at, end: mapping.extent.start }, when);
-            at = mapping.extent.end;
-            if let Some(key) = object(mapping.backing) {
-                objects.insert(key);
-            }
+            at = at.max(mapping.extent.end);
+            objects.extend(object(mapping.backing));
             let origin = origin(mapping, before);
             differences.replaced += self.settle(mapping, origin.as_ref(), when);
             for hole in self.pieces.holes(mapping.extent) {
-                if self
-                    .dead
-                    .iter()
-                    .rev()
-                    .take_while(|d| d.died.end >= when.begin)
-                    .any(|d| d.piece.extent.overlaps(hole))
-                {
-                    continue;
+                for hole in younger.outside(hole) {
+                    self.adopt(hole, mapping, origin.as_ref(), when, watching_since);
+                    differences.adopted += 1;
                 }
-                self.adopt(hole, mapping, origin.as_ref(), when, watching_since);
-                differences.adopted += 1;
             }
             before = Some(mapping);
         }
         differences.vanished += self.vanish(Extent { start: at, end: u64::MAX }, when);
-        self.attaches.retain(|a| a.when.end >= when.begin);
         if *self.objects != objects {
             self.objects = Arc::new(objects);
         }
-        self.read = when.end;
-        // What was lost after the list was begun may be missing in it, too.
-        self.unread = self.loss > when.begin;
-        self.doubt = false;
+        self.answered(when);
         differences
+    }
+
+    /// Where something ended after `t`, or it is open what happened.
+    fn ended_since(&self, t: MonoTime) -> RangeSet {
+        let dead = self.dead.iter().rev().take_while(|d| d.died.end >= t).map(|d| d.piece.extent);
+        let cleared = self.cleared.iter().filter(|c| c.when.end >= t).map(|c| c.extent);
+        let open = self.open.iter().filter(|o| o.when.end >= t).map(|o| o.extent);
+        RangeSet::union(dead.chain(cleared).chain(open).map(|e| (e.start, e.end)).collect())
+    }
+
+    /// A list of mappings answers the questions that are older than it.
+    fn answered(&mut self, when: Span) {
+        self.attaches.retain(|a| a.when.end >= when.begin);
+        self.cleared.retain(|c| c.when.end >= when.begin);
+        let old = |o: &&mut Open| o.when.end < when.begin && o.open();
+        self.open.iter_mut().filter(old).for_each(|o| o.until = when.end);
+        if self.doubt && self.doubted < when.begin {
+            self.doubt = false;
+            self.resolved = when.end;
+        }
+        // Ends that the list may be older than were forgotten, or lost: it shows what is gone.
+        let blind = self.forgotten > when.begin || self.loss > when.begin;
+        if self.unread {
+            self.forgotten = self.forgotten.max(when.end);
+        }
+        self.unread = blind;
+        self.listed = true;
+        self.read = when.begin;
     }
 
     /// Ends what lies in `gap`, where nothing is mapped, unless it is younger than the list.
@@ -128,7 +145,7 @@ impl Space {
         let gone: Vec<Extent> = self
             .pieces
             .overlapping(gap)
-            .filter(|p| p.born().end < when.begin)
+            .filter(|p| p.born.end < when.begin)
             .map(|p| p.extent.intersect(gap))
             .collect();
         for extent in &gone {
@@ -141,14 +158,13 @@ impl Space {
     fn settle(&mut self, mapping: &Mapping, origin: Option<&Arc<Origin>>, when: Span) -> u64 {
         let mut others = Vec::new();
         let mut stale = false;
-        for piece in self.pieces.overlapping(mapping.extent) {
-            if piece.born().end >= when.begin && piece.origin.is_some() {
-                continue;
-            }
-            if contradicts(piece, mapping) && piece.born().end < when.begin {
+        let doubted = self.doubted >= when.begin;
+        for piece in self.pieces.overlapping(mapping.extent).filter(|p| p.born.end < when.begin) {
+            if contradicts(piece, mapping) {
                 others.push(piece.extent.intersect(mapping.extent));
             } else {
-                stale |= piece.origin.as_ref() != origin || piece.traits.has(Traits::DOUBTED);
+                let cleared = piece.traits.has(Traits::DOUBTED) && !doubted;
+                stale |= piece.origin.as_ref() != origin || cleared;
             }
         }
         for extent in &others {
@@ -156,9 +172,11 @@ impl Space {
         }
         if stale {
             self.pieces.update(mapping.extent, |piece| {
-                if !contradicts(piece, mapping) {
+                if piece.born.end < when.begin {
                     piece.origin = origin.cloned();
-                    piece.traits.0 &= !Traits::DOUBTED;
+                    if !doubted {
+                        piece.traits.0 &= !Traits::DOUBTED;
+                    }
                 }
             });
         }
@@ -177,29 +195,25 @@ impl Space {
         let shared = if mapping.shared { Traits::SHARED } else { 0 };
         let exec = if mapping.exec { Traits::EXEC } else { 0 };
         let predates = if self.read < watching_since { Traits::PREDATES } else { 0 };
-        let (traits, stack, born) = match attach {
-            Some(a) => (Traits::ATTACHED | shared, a.stack, a.when),
-            None => (
-                Traits::UNSEEN | shared | exec | predates,
-                StackRef::None,
-                Span { begin: self.read, end: when.end },
-            ),
+        let known = self.listed || self.open.iter().any(|o| o.extent.overlaps(hole));
+        let late = if known { Traits::LATE } else { 0 };
+        let (traits, stack, begin) = match attach {
+            Some(a) => (Traits::ATTACHED | shared, a.stack, a.when.begin),
+            None => (Traits::UNSEEN | shared | exec | predates | late, StackRef::None, self.read),
         };
         let offset = match object(mapping.backing) {
-            Some(_) => mapping.offset + (hole.start - mapping.extent.start),
+            Some(_) => mapping.offset.wrapping_add(hole.start.wrapping_sub(mapping.extent.start)),
             None => hole.start,
         };
-        let mut piece = Piece {
+        let piece = Piece {
             extent: hole,
             id: self.mint(),
-            born_begin: born.begin,
-            born_width: 0,
+            born: Span { begin, end: when.end },
             traits: Traits(traits),
             offset,
             stack,
             origin: origin.cloned(),
         };
-        piece.set_born(born);
         self.pieces.insert(piece);
     }
 }
@@ -229,10 +243,13 @@ fn origin(mapping: &Mapping, before: Option<&Mapping>) -> Option<Arc<Origin>> {
 
 /// Whether `mapping` cannot be what `piece` was made as.
 fn contradicts(piece: &Piece, mapping: &Mapping) -> bool {
-    let private = piece.traits.has(Traits::ANONYMOUS) && !piece.traits.has(Traits::SHARED);
+    let shared = piece.traits.has(Traits::SHARED);
+    let private = piece.traits.has(Traits::ANONYMOUS) && !shared;
     let made_anonymous = private && matches!(mapping.backing, Backing::File(_) | Backing::Shmem(_));
     let was = piece.origin.as_ref().and_then(|o| object(o.backing));
-    made_anonymous || was.is_some_and(|key| object(mapping.backing) != Some(key))
+    shared != mapping.shared
+        || made_anonymous
+        || was.is_some_and(|key| object(mapping.backing) != Some(key))
 }
 
 /// Gives the pieces of a child that was there before the watch the intervals of its parent, where both have the same
@@ -244,7 +261,7 @@ pub(crate) fn inherit(child: &mut PieceMap, parent: &PieceMap) {
         child.update(piece.extent, |own| {
             if own.traits.has(Traits::UNSEEN) && own.origin == piece.origin {
                 own.id = piece.id;
-                own.offset = piece.offset + (own.extent.start - piece.extent.start);
+                own.offset = piece.offset_of(own.extent.start);
             }
         });
     }

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::evidence::{Backing, Change, Counters, Fault, Lifecycle, MapFlags, StackRef};
+use crate::evidence::{Backing, Counters, Fault, StackRef};
 use crate::identity::{Extent, Generation, IntervalId, ObjectKey, PAGE, SpaceId, StartTicks, Tgid};
-use crate::pieces::{Origin, Piece, PieceMap, Traits};
+use crate::pieces::{Piece, PieceMap, Traits};
 use crate::scan::Scan;
 use crate::time::{MonoTime, Span};
 use crate::touch::{Sample, Touches};
 
 /// Dead pieces kept per space at most. What falls out is answered as unknown, not as unowned.
 const DEAD: usize = 4096;
+/// Pieces of one space at most; more means that the list of mappings says what there is, which the kernel bounds.
+const PIECES: usize = 1 << 21;
 /// Open questions kept per space at most; more means that the whole space is read again.
 const QUESTIONS: usize = 1024;
 
@@ -22,10 +24,34 @@ pub(crate) struct Dead {
     pub(crate) died: Span,
 }
 
-/// A new mapping lay where the ledger had an old one: a call that ended the old one is still in flight.
+/// What a call did to a range.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Displaced {
+pub(crate) struct Mark {
     pub(crate) extent: Extent,
+    pub(crate) when: Span,
+}
+
+/// A range where anything may have been, from the begin of a call until a list of mappings was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Open {
+    pub(crate) extent: Extent,
+    pub(crate) when: Span,
+    /// The end of time while it is open.
+    pub(crate) until: MonoTime,
+}
+
+impl Open {
+    /// Whether no list of mappings was read since.
+    pub(crate) fn open(&self) -> bool {
+        self.until == MonoTime(u64::MAX)
+    }
+}
+
+/// What `mremap` did: what was in `from` lies in `to` now, or grew into it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    pub(crate) from: Extent,
+    pub(crate) to: Extent,
     pub(crate) when: Span,
 }
 
@@ -83,7 +109,13 @@ pub struct Space {
     pub(crate) dead: VecDeque<Dead>,
     /// Deaths before this instant may have been forgotten.
     pub(crate) forgotten: MonoTime,
-    pub(crate) displaced: Vec<Displaced>,
+    /// New mappings lay there where the ledger had old ones: calls that ended the old ones are in flight.
+    pub(crate) displaced: Vec<Mark>,
+    /// Unmapped where the ledger knew of nothing, or perhaps unmapped: an older list of mappings may still show what
+    /// was there, and a mapping whose call overlaps in time may be gone.
+    pub(crate) cleared: VecDeque<Mark>,
+    pub(crate) open: VecDeque<Open>,
+    pub(crate) moves: VecDeque<Moved>,
     pub(crate) attaches: Vec<Attach>,
     /// End of the newest event.
     pub(crate) changed: MonoTime,
@@ -91,9 +123,17 @@ pub struct Space {
     pub(crate) loss: MonoTime,
     /// The list of mappings must be read before anything is claimed.
     pub(crate) unread: bool,
-    /// Some range is in doubt.
+    /// A list of mappings was taken in, here or before the fork.
+    pub(crate) listed: bool,
+    /// Some range is open or in doubt.
     pub(crate) doubt: bool,
-    /// Time of the last list of mappings that was taken in.
+    /// End of the newest call that left a question.
+    pub(crate) doubted: MonoTime,
+    /// End of the newest scan that settled doubts. A call that ran then may have placed what the list showed.
+    pub(crate) resolved: MonoTime,
+    /// Copies that fork made, and when each was made at the latest.
+    pub(crate) forks: VecDeque<(SpaceId, MonoTime)>,
+    /// Time of the last list of mappings that was taken in: not older than this.
     pub(crate) read: MonoTime,
     /// Objects that it maps, by the last list of mappings or its parent's.
     pub(crate) objects: Arc<BTreeSet<ObjectKey>>,
@@ -123,11 +163,18 @@ impl Space {
             dead: VecDeque::new(),
             forgotten: MonoTime(0),
             displaced: Vec::new(),
+            cleared: VecDeque::new(),
+            open: VecDeque::new(),
+            moves: VecDeque::new(),
             attaches: Vec::new(),
             changed: MonoTime(0),
             loss: MonoTime(0),
             unread: true,
+            listed: false,
             doubt: false,
+            doubted: MonoTime(0),
+            resolved: MonoTime(0),
+            forks: VecDeque::new(),
             read: born,
             objects: Arc::default(),
             total: None,
@@ -137,8 +184,10 @@ impl Space {
     }
 
     /// A copy as fork makes it: same pieces, same intervals, nothing scanned.
+    ///
+    /// What changed while fork ran may be in the copy or not: there it is open.
     pub(crate) fn fork(&self, id: SpaceId, tgid: Tgid, start: StartTicks, when: Span) -> Self {
-        Self {
+        let mut copy = Self {
             id,
             tgids: BTreeSet::from([tgid]),
             parent: Some(self.id),
@@ -152,6 +201,10 @@ impl Space {
             dead: VecDeque::new(),
             forgotten: when.begin,
             displaced: Vec::new(),
+            cleared: VecDeque::new(),
+            open: self.open.iter().filter(|o| o.open()).copied().collect(),
+            moves: self.moves.clone(),
+            forks: VecDeque::new(),
             attaches: self.attaches.clone(),
             changed: when.end,
             objects: Arc::clone(&self.objects),
@@ -159,7 +212,19 @@ impl Space {
             faults: SampledFaults::default(),
             first_faults: Some(0),
             ..*self
+        };
+        if self.changed >= when.begin {
+            let born = self.pieces.iter().filter(|p| p.born.end >= when.begin).map(|p| p.extent);
+            let died = self.dead.iter().rev().take_while(|d| d.died.end >= when.begin);
+            let cleared = self.cleared.iter().filter(|c| c.when.end >= when.begin);
+            let open: Vec<Extent> =
+                born.chain(died.map(|d| d.piece.extent)).chain(cleared.map(|c| c.extent)).collect();
+            for extent in open {
+                copy.open(extent, when);
+            }
+            copy.bound();
         }
+        copy
     }
 
     /// Live intervals and extents, in address order.
@@ -231,10 +296,10 @@ impl Space {
         self.touches.sample(sample)
     }
 
-    /// Whether no loss lies since `piece` was born.
+    /// Whether no loss lies since `piece` was born, and no doubt.
     #[must_use]
     pub fn proven(&self, piece: &Piece) -> bool {
-        piece.born_begin >= self.loss && !piece.traits.has(Traits::DOUBTED)
+        piece.born.begin >= self.loss && piece.traits.0 & (Traits::DOUBTED | Traits::INFERRED) == 0
     }
 
     pub(crate) fn mint(&mut self) -> IntervalId {
@@ -242,253 +307,71 @@ impl Space {
         IntervalId { space: self.id, generation: Generation(self.next) }
     }
 
-    /// Applies a change of address space; `Fork`, `Exec` and `Exit` are the ledger's.
-    pub(crate) fn apply(&mut self, event: &Lifecycle) {
-        let when = event.when;
-        match &event.change {
-            Change::Map { extent, flags, stack } => self.map(*extent, flags, *stack, when),
-            Change::Unmap { extent } => self.unmap(*extent, when),
-            Change::Remap { from, to, keep, fixed, stack } => {
-                self.remap(*from, *to, *keep, *fixed, *stack, when);
-            }
-            Change::Brk { old, new, stack } => self.brk(*old, *new, *stack, when),
-            Change::Attach { at, stack } => {
-                self.attaches.push(Attach { at: *at, when, stack: *stack });
-                self.bound_questions();
-            }
-            Change::Detach { at } => self.detach(*at, when),
-            Change::Name { extent, name } => self.name(*extent, name.as_deref()),
-            Change::Doubt { extent } => self.put_in_doubt(*extent),
-            Change::Fork { .. } | Change::Exec | Change::Exit => {}
-        }
-        self.changed = self.changed.max(when.end);
-    }
-
-    fn map(&mut self, extent: Extent, flags: &MapFlags, stack: StackRef, when: Span) {
-        if flags.fixed {
-            self.end(extent, when);
-        } else {
-            self.displace(extent, when);
-        }
-        let id = self.mint();
-        let offset = if flags.anonymous { extent.start } else { flags.offset };
-        let traits = Traits::of_call(flags, extent.len());
-        self.put(extent, id, offset, traits, stack, None, when);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the fields of a piece, named at every call")]
-    fn put(
-        &mut self,
-        extent: Extent,
-        id: IntervalId,
-        offset: u64,
-        traits: Traits,
-        stack: StackRef,
-        origin: Option<Arc<Origin>>,
-        when: Span,
-    ) {
-        let mut piece = Piece {
-            extent,
-            id,
-            born_begin: when.begin,
-            born_width: 0,
-            traits,
-            offset,
-            stack,
-            origin,
-        };
-        piece.set_born(when);
-        self.pieces.insert(piece);
-    }
-
-    /// Ends what is live in `extent`.
+    /// Ends what is live in `extent`. The parts that were.
     pub(crate) fn end(&mut self, extent: Extent, died: Span) -> Vec<Piece> {
+        // An attachment that was not listed yet is no longer what is there.
+        self.attaches.retain(|a| !extent.contains(a.at));
         let mut removed = Vec::new();
         self.pieces.cut(extent, &mut removed);
         for piece in &removed {
             self.touches.retire(piece.extent);
-            self.bury(piece.clone(), died);
+            if self.dead.len() >= DEAD
+                && let Some(oldest) = self.dead.pop_front()
+            {
+                self.forgotten = self.forgotten.max(oldest.died.end);
+            }
+            let mut piece = piece.clone();
+            if died.begin <= self.resolved {
+                piece.traits.0 |= Traits::DOUBTED;
+            }
+            self.dead.push_back(Dead { piece, died });
         }
         removed
     }
 
-    fn bury(&mut self, piece: Piece, died: Span) {
-        if self.dead.len() >= DEAD
-            && let Some(oldest) = self.dead.pop_front()
-        {
-            self.forgotten = self.forgotten.max(oldest.died.end);
-        }
-        self.dead.push_back(Dead { piece, died });
-    }
-
-    /// A call without `MAP_FIXED` returned `extent`: whatever the ledger has there ended before, by a call whose
-    /// record comes later, unless a list of mappings showed this very mapping first.
-    fn displace(&mut self, extent: Extent, when: Span) {
+    /// Nothing is in `extent` any more, whether the ledger knew what was there or not.
+    pub(crate) fn clear(&mut self, extent: Extent, when: Span) {
         let removed = self.end(extent, when);
-        for piece in removed {
-            let listed = piece.traits.has(Traits::UNSEEN) && piece.born().end >= when.begin;
-            if !listed {
-                self.displaced.push(Displaced { extent: piece.extent, when });
+        let mut at = extent.start;
+        let holes =
+            removed.iter().map(|p| p.extent).chain([Extent { start: extent.end, end: extent.end }]);
+        for known in holes {
+            if at < known.start {
+                self.cleared
+                    .push_back(Mark { extent: Extent { start: at, end: known.start }, when });
             }
-        }
-        self.bound_questions();
-    }
-
-    fn unmap(&mut self, extent: Extent, when: Span) {
-        // What a newer mapping displaced while this call was in flight is what this call ended.
-        let mut rest = vec![extent];
-        for d in std::mem::take(&mut self.displaced) {
-            if d.when.overlaps(when) && d.extent.overlaps(extent) {
-                rest = rest.iter().flat_map(|r| outside(*r, d.extent)).collect();
-                let left = outside(d.extent, extent);
-                self.displaced.extend(left.map(|extent| Displaced { extent, ..d }));
-            } else {
-                self.displaced.push(d);
-            }
-        }
-        for range in rest {
-            // Born while this call ran, and nothing says what was there when it began: either order is possible.
-            let racing: Vec<Extent> = self
-                .pieces
-                .overlapping(range)
-                .filter(|p| p.born().end >= when.begin)
-                .map(|p| p.extent.intersect(range))
-                .collect();
-            let mut at = range.start;
-            for race in racing {
-                self.end(Extent { start: at, end: race.start }, when);
-                self.put_in_doubt(race);
-                at = race.end;
-            }
-            self.end(Extent { start: at, end: range.end.max(at) }, when);
+            at = known.end;
         }
     }
 
-    fn remap(
-        &mut self,
-        from: Extent,
-        to: Extent,
-        keep: bool,
-        fixed: bool,
-        stack: StackRef,
-        when: Span,
-    ) {
-        if from.start == to.start && !keep {
-            if to.end < from.end {
-                self.end(Extent { start: to.end, end: from.end }, when);
-            } else if to.end > from.end {
-                let last = self.pieces.find(from.end.saturating_sub(1)).cloned();
-                self.displace(Extent { start: from.end, end: to.end }, when);
-                self.extend(last, from.end, Extent { start: from.end, end: to.end }, stack, when);
-            }
+    /// It is not known what is in `extent`, if anything, until the next list of mappings.
+    pub(crate) fn open(&mut self, extent: Extent, when: Span) {
+        if extent.is_empty() {
             return;
         }
-        // Old size 0 makes a second mapping of what is at the old address.
-        let source = if from.is_empty() { Extent::new(from.start, to.len()) } else { from };
-        let moving: Vec<Piece> = self.pieces.overlapping(source).map(|p| p.part(source)).collect();
-        if fixed {
-            self.end(to, when);
-        } else {
-            self.displace(to, when);
-        }
-        if !keep && !from.is_empty() {
-            let mut removed = Vec::new();
-            self.pieces.cut(from, &mut removed);
-            for piece in removed {
-                self.bury(piece, when);
-            }
-            self.touches.moved(Extent::new(from.start, from.len().min(to.len())), to.start);
-            self.touches.retire(from);
-        }
-        let mut at = to.start;
-        let mut last = None;
-        for piece in moving {
-            let start = to.start + (piece.extent.start - source.start);
-            let extent = Extent::new(start, piece.extent.len()).intersect(to);
-            if extent.is_empty() {
-                break;
-            }
-            if extent.start > at {
-                // The ledger did not know what was moved here.
-                self.extend(None, at, Extent { start: at, end: extent.start }, stack, when);
-            }
-            at = extent.end;
-            let mut placed = Piece { extent, ..piece };
-            placed.set_born(when);
-            self.pieces.insert(placed.clone());
-            last = Some(placed);
-        }
-        if at < to.end {
-            self.extend(last, at, Extent { start: at, end: to.end }, stack, when);
-        }
+        let removed = self.end(extent, when);
+        // What was made by a call that overlaps this one in time may never have been there.
+        let concurrent = removed.iter().filter(|p| p.born.end >= when.begin);
+        let begin = concurrent.map(|p| p.born.begin).fold(when.begin, Ord::min);
+        let when = Span { begin, ..when };
+        self.open.push_back(Open { extent, when, until: MonoTime(u64::MAX) });
+        self.question(when);
     }
 
-    /// New addresses for an interval that grew; a new interval when the ledger does not know which one grew.
-    fn extend(
-        &mut self,
-        last: Option<Piece>,
-        behind: u64,
-        extent: Extent,
-        stack: StackRef,
-        when: Span,
-    ) {
-        match last {
-            Some(last) => {
-                let offset = last.offset + (behind - last.extent.start);
-                let traits = Traits(last.traits.0 & !Traits::PREDATES);
-                self.put(extent, last.id, offset, traits, last.stack, last.origin, when);
-            }
-            None => {
-                let id = self.mint();
-                let traits = Traits(Traits::UNSEEN);
-                self.put(extent, id, extent.start, traits, stack, None, when);
-            }
+    /// What is in `extent` may be gone, or part of it; nothing else can be there. Where the ledger knows of nothing,
+    /// it is open.
+    pub(crate) fn put_in_doubt(&mut self, extent: Extent, when: Span) {
+        for hole in self.pieces.holes(extent) {
+            self.open(hole, when);
         }
-    }
-
-    fn brk(&mut self, old: u64, new: u64, stack: StackRef, when: Span) {
-        let page = |end: u64| end.saturating_add(PAGE - 1) & !(PAGE - 1);
-        let (old, new) = (page(old), page(new));
-        if new > old {
-            let extent = Extent { start: old, end: new };
-            self.displace(extent, when);
-            let id = self.mint();
-            let traits = Traits(Traits::BRK | Traits::ANONYMOUS);
-            self.put(extent, id, old, traits, stack, None, when);
-        } else {
-            self.unmap(Extent { start: new, end: old }, when);
-        }
-    }
-
-    fn detach(&mut self, at: u64, when: Span) {
-        self.attaches.retain(|a| a.at != at);
-        let Some(first) = self.pieces.find(at).cloned() else { return };
-        // The kernel removes every part of that attachment that lies where the attachment put it.
-        let parts: Vec<Extent> = self
-            .pieces
-            .overlapping(Extent { start: at, end: u64::MAX })
-            .take_while(|p| p.extent.start.saturating_sub(at) <= 1 << 47)
-            .filter(|p| p.id == first.id && p.extent.start - at == p.offset - first.offset)
-            .map(|p| p.extent)
-            .collect();
-        for part in parts {
-            self.end(part, when);
-        }
-    }
-
-    fn name(&mut self, extent: Extent, name: Option<&str>) {
-        let path: Option<Arc<str>> = name.map(|n| format!("[anon:{n}]").into());
-        let origin =
-            path.map(|path| Arc::new(Origin { backing: Backing::Anonymous, path: Some(path) }));
-        self.pieces.update(extent, |piece| match &piece.origin {
-            Some(o) if o.backing != Backing::Anonymous => {}
-            _ => piece.origin.clone_from(&origin),
-        });
-    }
-
-    pub(crate) fn put_in_doubt(&mut self, extent: Extent) {
-        self.doubt = true;
         self.pieces.update(extent, |piece| piece.traits.0 |= Traits::DOUBTED);
+        self.cleared.push_back(Mark { extent, when });
+        self.question(when);
+    }
+
+    fn question(&mut self, when: Span) {
+        self.doubt = true;
+        self.doubted = self.doubted.max(when.end);
     }
 
     /// Events of this space may be missing up to `end`.
@@ -498,11 +381,33 @@ impl Space {
         self.displaced.clear();
     }
 
-    fn bound_questions(&mut self) {
+    /// Keeps every list within its bound. What falls out is answered as unknown until the mappings are read again.
+    pub(crate) fn bound(&mut self) {
+        if self.pieces.len() > PIECES {
+            self.pieces = PieceMap::default();
+            self.lose(self.changed);
+        }
         if self.displaced.len() > QUESTIONS || self.attaches.len() > QUESTIONS {
             self.displaced.clear();
             self.attaches.truncate(QUESTIONS);
             self.unread = true;
+        }
+        while self.cleared.len() > QUESTIONS
+            && let Some(oldest) = self.cleared.pop_front()
+        {
+            self.forgotten = self.forgotten.max(oldest.when.end);
+        }
+        while self.moves.len() > QUESTIONS {
+            self.moves.pop_front();
+        }
+        while self.forks.len() > QUESTIONS {
+            self.forks.pop_front();
+        }
+        while self.open.len() > QUESTIONS
+            && let Some(oldest) = self.open.pop_front()
+        {
+            self.unread |= oldest.open();
+            self.forgotten = self.forgotten.max(oldest.until.min(self.changed));
         }
     }
 
@@ -513,12 +418,9 @@ impl Space {
         }
         self.forgotten = self.forgotten.max(t);
         self.displaced.retain(|d| d.when.end >= t);
+        self.cleared.retain(|c| c.when.end >= t);
+        self.open.retain(|o| o.until >= t);
+        self.moves.retain(|m| m.when.end >= t);
+        self.forks.retain(|(_, made)| *made >= t);
     }
-}
-
-/// The parts of `range` outside `hole`.
-fn outside(range: Extent, hole: Extent) -> impl Iterator<Item = Extent> {
-    let left = Extent { start: range.start, end: range.end.min(hole.start) };
-    let right = Extent { start: range.start.max(hole.end), end: range.end };
-    [left, right].into_iter().filter(|e| !e.is_empty())
 }

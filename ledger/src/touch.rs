@@ -76,10 +76,17 @@ pub struct Touch {
     pub write: bool,
 }
 
-/// The kept faults of one space, by faulting page.
+/// A touch, and the page it was in the sample by: where it faulted.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    touch: Touch,
+    born: u64,
+}
+
+/// The kept faults of one space, by the page they lie in now.
 #[derive(Clone, Debug, Default)]
 pub struct Touches {
-    entries: BTreeMap<u64, Touch>,
+    entries: BTreeMap<u64, Entry>,
     /// Entries are kept only below this share of the sample: 2^-`halved`.
     halved: u8,
 }
@@ -97,15 +104,15 @@ impl Touches {
         }
         let touch = Touch { stack: fault.stack, write: fault.write };
         match self.entries.get(&page) {
-            Some(earlier) if fault.present && earlier.write => {}
+            Some(earlier) if fault.present && earlier.touch.write => {}
             _ => {
-                self.entries.insert(page, touch);
+                self.entries.insert(page, Entry { touch, born: page });
             }
         }
         while self.entries.len() > ENTRIES && self.halved < 31 {
             self.halved += 1;
             let scaled = self.sample(sample);
-            self.entries.retain(|page, _| scaled.has(*page * PAGE));
+            self.entries.retain(|_, entry| scaled.has(entry.born * PAGE));
         }
     }
 
@@ -118,14 +125,14 @@ impl Touches {
     /// The entry of a page.
     #[must_use]
     pub fn page(&self, page: u64) -> Option<Touch> {
-        self.entries.get(&page).copied()
+        self.entries.get(&page).map(|entry| entry.touch)
     }
 
     /// Any entry inside a block: all faults of a block in the sample are kept, and a huge page has only one.
     #[must_use]
     pub fn block(&self, block: u64) -> Option<Touch> {
         let first = block * (BLOCK / PAGE);
-        self.entries.range(first..first + BLOCK / PAGE).next_back().map(|(_, t)| *t)
+        self.entries.range(first..first + BLOCK / PAGE).next_back().map(|(_, entry)| entry.touch)
     }
 
     /// Forgets what lay in `extent`: it is unmapped.
@@ -136,17 +143,17 @@ impl Touches {
         }
     }
 
-    /// Follows `mremap`: what lay in `from` lies at `to` now, as far as it is in the sample there.
+    /// Follows `mremap`: what lay in `from` lies at `to` now, and stays in the sample by where it faulted.
     pub fn moved(&mut self, from: Extent, to: u64) {
-        let entries: Vec<(u64, Touch)> = self.range(from).collect();
+        let entries: Vec<(u64, Entry)> = self.range(from).collect();
         self.retire(from);
-        for (page, touch) in entries {
-            self.entries.insert(page - from.start / PAGE + to / PAGE, touch);
+        for (page, entry) in entries {
+            self.entries.insert(page - from.start / PAGE + to / PAGE, entry);
         }
     }
 
-    fn range(&self, extent: Extent) -> impl Iterator<Item = (u64, Touch)> + '_ {
-        self.entries.range(extent.start / PAGE..extent.end.div_ceil(PAGE)).map(|(p, t)| (*p, *t))
+    fn range(&self, extent: Extent) -> impl Iterator<Item = (u64, Entry)> + '_ {
+        self.entries.range(extent.start / PAGE..extent.end.div_ceil(PAGE)).map(|(p, e)| (*p, *e))
     }
 
     /// Entries.

@@ -58,6 +58,12 @@ pub const KIND: Key = Key("memprov.kind");
 pub const BUILD_VERSION: Key = Key("memprov.build.version");
 /// The stream that lost something.
 pub const SOURCE_NAME: Key = Key("memprov.source.name");
+/// A thread of the agent; `ended` are all that have ended.
+pub const THREAD: Key = Key("memprov.thread");
+/// Why something was not done.
+pub const REASON: Key = Key("memprov.reason");
+/// How a list of mappings differed, one of [`difference`].
+pub const DIFFERENCE: Key = Key("memprov.difference");
 /// True on the point that holds what the cardinality limit folded together (OpenTelemetry).
 pub const OVERFLOW: Key = Key("otel.metric.overflow");
 
@@ -90,6 +96,16 @@ pub mod owner_kind {
 pub mod book {
     /// The book of an address space.
     pub const PROCESS: &str = "process";
+}
+
+/// Values of [`DIFFERENCE`].
+pub mod difference {
+    /// Listed, and no event had told of it.
+    pub const ADOPTED: &str = "adopted";
+    /// Not listed any more, and no event had told.
+    pub const VANISHED: &str = "vanished";
+    /// Listed as another mapping than events had told.
+    pub const REPLACED: &str = "replaced";
 }
 
 /// Live bytes of address space.
@@ -182,6 +198,78 @@ pub const SOURCE_LOST: Metric = Metric {
     attributes: &[SOURCE_NAME],
 };
 
+/// Mappings that events had not told right.
+pub const LEDGER_DIFFERENCES: Metric = Metric {
+    name: "memprov.ledger.differences",
+    unit: "{mapping}",
+    instrument: Instrument::Counter,
+    brief: "Mappings that a list showed to be otherwise than events had told.",
+    attributes: &[DIFFERENCE],
+};
+
+/// CPU time of the agent.
+pub const BUDGET_CPU_TIME: Metric = Metric {
+    name: "memprov.budget.cpu.time",
+    unit: "s",
+    instrument: Instrument::Counter,
+    brief: "CPU time of the agent, by thread.",
+    attributes: &[THREAD],
+};
+
+/// CPU time of the agent over the last interval or two.
+pub const BUDGET_CPU_UTILIZATION: Metric = Metric {
+    name: "memprov.budget.cpu.utilization",
+    unit: "1",
+    instrument: Instrument::Gauge,
+    brief: "CPU time of the agent over the last interval or two, as a fraction of one CPU.",
+    attributes: &[],
+};
+
+/// Memory of the agent.
+pub const BUDGET_RESIDENT: Metric = Metric {
+    name: "memprov.budget.resident",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    brief: "Resident memory of the agent; its rings count twice, as they are mapped twice.",
+    attributes: &[],
+};
+
+/// CPU time of the agent's BPF programs.
+pub const BUDGET_BPF_UTILIZATION: Metric = Metric {
+    name: "memprov.budget.bpf.utilization",
+    unit: "1",
+    instrument: Instrument::Gauge,
+    brief: "Time that others spend in the agent's BPF programs, as a fraction of one CPU, counted now and then.",
+    attributes: &[],
+};
+
+/// What one system call costs more.
+pub const BUDGET_SYSCALL_LATENCY: Metric = Metric {
+    name: "memprov.budget.syscall.latency",
+    unit: "s",
+    instrument: Instrument::Gauge,
+    brief: "What any system call of the host takes longer with the agent's hooks, measured when they were attached.",
+    attributes: &[],
+};
+
+/// What all system calls cost more.
+pub const BUDGET_SYSCALL_UTILIZATION: Metric = Metric {
+    name: "memprov.budget.syscall.utilization",
+    unit: "1",
+    instrument: Instrument::Gauge,
+    brief: "What all system calls of the host take longer with the agent's hooks, as a fraction of one CPU.",
+    attributes: &[],
+};
+
+/// Scans that were not made.
+pub const BUDGET_SCAN_SKIPPED: Metric = Metric {
+    name: "memprov.budget.scan.skipped",
+    unit: "{scan}",
+    instrument: Instrument::Counter,
+    brief: "Scans of processes that were not made, by reason.",
+    attributes: &[REASON],
+};
+
 /// Which agent speaks.
 pub const BUILD_INFO: Metric = Metric {
     name: "memprov.build_info",
@@ -203,6 +291,14 @@ pub const ALL: &[&Metric] = &[
     &MEMORY_DRIFT,
     &MEMORY_BOOK_AGE,
     &SOURCE_LOST,
+    &LEDGER_DIFFERENCES,
+    &BUDGET_CPU_TIME,
+    &BUDGET_CPU_UTILIZATION,
+    &BUDGET_RESIDENT,
+    &BUDGET_BPF_UTILIZATION,
+    &BUDGET_SYSCALL_LATENCY,
+    &BUDGET_SYSCALL_UTILIZATION,
+    &BUDGET_SCAN_SKIPPED,
     &BUILD_INFO,
 ];
 
@@ -248,7 +344,9 @@ mod tests {
             match metric.instrument {
                 Instrument::UpDownCounter => assert_eq!(metric.unit, "By", "{}", metric.name),
                 Instrument::Gauge => assert!(["s", "1"].contains(&metric.unit), "{}", metric.name),
-                Instrument::Counter => assert!(metric.unit.starts_with('{'), "{}", metric.name),
+                Instrument::Counter => {
+                    assert!(metric.unit == "s" || metric.unit.starts_with('{'), "{}", metric.name);
+                }
             }
             assert!(metric.brief.ends_with('.'), "{}", metric.name);
         }

@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Engine, Exit, Failure, Io, Sink, Watch, dispatch};
-use crate::config::Config;
+use crate::config::{Config, LogLevel, STATE_DIR};
 use crate::report::{Host, Report, SCHEMA};
 use crate::screen::{Screen, Terminal};
-use crate::socket::{Handler, Refusal, Server};
+use crate::socket::{Handler, Refusal, Server, listener_pid};
 use crate::statedir::StateDir;
 use crate::support::{HookProbe, HookState, PagesProbe};
 
@@ -23,6 +23,7 @@ fn empty(source: &str) -> Report {
         processes: Vec::new(),
         shared: Vec::new(),
         lost: BTreeMap::new(),
+        agent: None,
         identity: None,
     }
 }
@@ -90,6 +91,7 @@ struct Done {
     out: String,
     err: String,
     notes: Vec<String>,
+    log: Option<LogLevel>,
 }
 
 fn call(args: &[&str], env: &[(&str, &str)], interactive: bool) -> Done {
@@ -97,14 +99,16 @@ fn call(args: &[&str], env: &[(&str, &str)], interactive: bool) -> Done {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let args = std::iter::once("memprov").chain(args.iter().copied()).map(OsString::from);
     let env: Vec<_> = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let log = Cell::new(None);
     let mut io = Io {
         out: &mut out,
         err: &mut err,
         terminal: Terminal { interactive, color: false },
-        log: &|_| {},
+        log: &|level| log.set(Some(level)),
     };
     let status = dispatch(args, &env, &engine, &mut io);
     Done {
+        log: log.get(),
         status,
         out: String::from_utf8(out).unwrap(),
         err: String::from_utf8(err).unwrap(),
@@ -151,6 +155,16 @@ fn run_watches_what_was_asked_for_and_shows_a_table_to_terminals_only() {
     assert_eq!(call(&forced, &[], false).notes, [format!("{expected}true")]);
     let silent = [args.as_slice(), &["--output", "none"]].concat();
     assert_eq!(call(&silent, &[], true).notes, [format!("{expected}false")]);
+}
+
+#[test]
+fn a_screen_on_a_terminal_is_not_written_over_by_news_unless_they_are_asked_for() {
+    assert_eq!(call(&["run"], &[], true).log, Some(LogLevel::Warn));
+    assert_eq!(call(&["run"], &[], false).log, Some(LogLevel::Info));
+    assert_eq!(call(&["run", "--output", "table"], &[], false).log, Some(LogLevel::Info));
+    assert_eq!(call(&["run", "--output", "none"], &[], true).log, Some(LogLevel::Info));
+    assert_eq!(call(&["run", "--set", "log=info"], &[], true).log, Some(LogLevel::Info));
+    assert_eq!(call(&["run"], &[("MEMPROV_LOG", "debug")], true).log, Some(LogLevel::Debug));
 }
 
 #[test]
@@ -251,6 +265,26 @@ fn a_snapshot_is_taken_when_asked_for_and_never_in_place_of_a_named_daemon() {
     let done = call(&["report", "--state-dir", place, "--snapshot", "--pid", "3"], &[], false);
     assert_eq!((done.status, done.notes), (0, vec!["snapshot Some(3)".to_owned()]));
     assert!(done.out.contains("\"source\":\"snapshot\""));
+}
+
+#[test]
+fn a_snapshot_in_place_of_a_daemon_is_told_on_standard_error() {
+    if listener_pid(Path::new(STATE_DIR)).is_some() {
+        eprintln!("skipped: a daemon answers in {STATE_DIR}");
+        return;
+    }
+    let done = call(&["report", "--output", "json"], &[], false);
+    assert_eq!((done.status, done.notes), (0, vec!["snapshot None".to_owned()]));
+    assert!(done.err.starts_with("memprov: no daemon on /run/memprov/memprov.sock: a snapshot"));
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    let asked_for = call(&["report", "--snapshot", "--output", "json"], &[], false);
+    assert_eq!((asked_for.status, asked_for.err.as_str()), (0, ""));
+}
+
+#[test]
+fn a_replay_suggests_its_own_trace() {
+    let done = call(&["replay", "dir/t.zst"], &[], true);
+    assert!(done.out.contains("memprov replay dir/t.zst --output otlp-json"), "{}", done.out);
 }
 
 #[test]

@@ -95,6 +95,7 @@ fn report(processes: Vec<Process>) -> Report {
             sharers_complete: true,
         }],
         lost: BTreeMap::from([("lifecycle".to_owned(), 3), ("stacks".to_owned(), 0)]),
+        agent: None,
         identity: None,
     }
 }

@@ -7,14 +7,17 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use memprov_bpf::{HookError, HookStatus, Hooks, LoadError, Options, RawStack, Scope, StackSink};
+use memprov_bpf::{
+    HookError, HookStatus, Hooks, LoadError, Options, RawStack, RunTime, Scope, StackSink,
+};
 use memprov_ledger::evidence::{Evidence, Gap, Lifecycle, StackRef, Stream};
 use memprov_ledger::identity::{ModuleId, StackId, Tgid};
 use memprov_ledger::stack::{Module, Stack};
-use memprov_ledger::time::{MonoTime, Span};
+use memprov_ledger::time::MonoTime;
 use memprov_proc::{Proc, clock};
 
 use super::Input;
+use crate::cost::{COUNT_EVERY, COUNT_FOR};
 use crate::symbols::{Limits, ModuleSource, RawUserStack, Table, Unwinder};
 use crate::trace::Line;
 
@@ -26,6 +29,8 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct Attached {
     /// Everything later is seen.
     pub since: MonoTime,
+    /// System calls of the host in a second before, where they were counted.
+    pub calls: Option<u64>,
     /// Per capability, what was attached.
     pub status: Vec<HookStatus>,
     /// Processes that are watched and were there before, parents first. Empty when all are watched.
@@ -97,7 +102,9 @@ fn attach(options: &Options, root: &Path) -> Result<(Hooks, Attached), StartErro
         // A child that is forked by a selected process is selected with it, so this ends.
         loop {
             let found: Vec<Tgid> = roots.iter().flat_map(|root| proc.family(*root)).collect();
-            let new: Vec<Tgid> = found.into_iter().filter(|pid| !selected.contains(pid)).collect();
+            let own = Tgid(std::process::id());
+            let new = |pid: &Tgid| *pid != own && !selected.contains(pid);
+            let new: Vec<Tgid> = found.into_iter().filter(new).collect();
             if new.is_empty() {
                 break;
             }
@@ -107,7 +114,8 @@ fn attach(options: &Options, root: &Path) -> Result<(Hooks, Attached), StartErro
             selected.extend(new);
         }
     }
-    let said = Attached { since: clock::now(), status: hooks.status().to_vec(), selected };
+    let status = hooks.status().to_vec();
+    let said = Attached { since: clock::now(), calls: hooks.calls_per_second(), status, selected };
     Ok((hooks, said))
 }
 
@@ -119,8 +127,8 @@ fn pump(
     stop: &AtomicBool,
 ) -> Result<(), HookError> {
     let mut evidence = Vec::new();
-    let mut lost_before = hooks.losses();
     let mut dice = 0x9e37_79b9_7f4a_7c15u64;
+    let mut counting = Counting { on: false, next: clock::now().after(COUNT_FOR) };
     while !stop.load(Ordering::Relaxed) {
         let upto = hooks.poll(POLL, &mut sink, &mut evidence)?;
         for evidence in &evidence {
@@ -138,25 +146,37 @@ fn pump(
                 evidence = lose(&evidence);
             }
         }
-        let lost = hooks.losses();
-        let now = clock::now();
-        for (stream, more) in [
-            (Stream::Stacks, lost.stacks.saturating_sub(lost_before.stacks)),
-            (Stream::Faults, lost.faults.saturating_sub(lost_before.faults)),
-        ] {
-            if more > 0 {
-                let when = Span { begin: upto, end: now };
-                evidence.push(Evidence::Gap(Gap { when, stream, lost: more, whose: None }));
-            }
-        }
-        lost_before = lost;
         let mut lines = std::mem::take(&mut sink.lines);
         lines.extend(evidence.drain(..).map(Line::Evidence));
         if inbox.send(Input::Hooks { lines, upto }).is_err() {
             break;
         }
+        if let Some(run_time) = counting.turn(&mut hooks, clock::now())
+            && inbox.send(Input::Counted(run_time)).is_err()
+        {
+            break;
+        }
     }
     Ok(())
+}
+
+/// Has the cost of the programs counted for a moment now and then.
+struct Counting {
+    on: bool,
+    /// When it is to begin or end.
+    next: MonoTime,
+}
+
+impl Counting {
+    fn turn(&mut self, hooks: &mut Hooks, now: MonoTime) -> Option<RunTime> {
+        if now < self.next {
+            return None;
+        }
+        let counted = hooks.counted();
+        self.on = !self.on && hooks.count();
+        self.next = now.after(if self.on { COUNT_FOR } else { COUNT_EVERY });
+        counted
+    }
 }
 
 /// What stands for a batch that was dropped on purpose: a gap for each process in it.

@@ -145,19 +145,18 @@ fn hook(probes: &Probes, id: &str, kind: &str, class: Class, loses: &str) -> Cap
     } else {
         "a newer kernel, or one built with the tracepoints that are named here"
     };
-    let room = REASON / failed.len().max(1);
-    let why = failed.iter().map(|hook| {
-        let who = match (hook.state, permitted) {
-            (HookState::Refused, true) => ": the kernel's policy refuses it",
-            (HookState::Refused, false) => ": needs CAP_BPF and CAP_PERFMON",
-            (HookState::Attached | HookState::Unsupported, _) => "",
-        };
+    let mut why: Vec<String> = match (refused, permitted) {
+        _ if tried.is_empty() => vec!["no mechanism was tried".to_owned()],
+        (true, true) => vec!["the kernel's policy refuses it".to_owned()],
+        (true, false) => vec!["needs CAP_BPF and CAP_PERFMON".to_owned()],
+        (false, _) => Vec::new(),
+    };
+    let room = REASON.saturating_sub(why.iter().map(String::len).sum()) / failed.len().max(1);
+    why.extend(failed.iter().map(|hook| {
         let words = hook.reason.split_whitespace().collect::<Vec<_>>().join(" ");
-        let said = if words.is_empty() { String::new() } else { format!(": {words}") };
-        elide(&format!("{}{who}{said}", hook.mechanism), room.saturating_sub(2))
-    });
-    let why: Vec<String> = why.collect();
-    let why = if why.is_empty() { "no mechanism was tried".to_owned() } else { why.join("; ") };
+        elide(&format!("{}: {words}", hook.mechanism), room.saturating_sub(2))
+    }));
+    let why = why.join("; ");
     unavailable(id, [&why, loses, fix])
 }
 
@@ -174,7 +173,14 @@ fn with(lifecycle: &Capability, id: &str, loses: &str) -> Capability {
     if lifecycle.state == State::Available {
         return available(id, lifecycle.mechanism.as_deref(), lifecycle.class);
     }
-    unavailable(id, ["as of mapping.lifecycle, with which it is loaded", loses, "as there"])
+    unavailable(
+        id,
+        [
+            "as of mapping.lifecycle, with which it is loaded",
+            loses,
+            "what makes that one available",
+        ],
+    )
 }
 
 fn scan(probes: &Probes) -> Capability {

@@ -145,10 +145,10 @@ fn capabilities_are_asked_of_those_only_who_lack_them() {
         probes.hooks = vec![hook("mapping", "fentry", HookState::Refused, "load: EPERM")];
         Matrix::of(&probes).get("mapping.lifecycle").unwrap().reason.clone().unwrap()
     };
-    assert_eq!(reason(Some(0)), "fentry: needs CAP_BPF and CAP_PERFMON: load: EPERM");
-    assert_eq!(reason(None), "fentry: needs CAP_BPF and CAP_PERFMON: load: EPERM");
+    assert_eq!(reason(Some(0)), "needs CAP_BPF and CAP_PERFMON; fentry: load: EPERM");
+    assert_eq!(reason(None), "needs CAP_BPF and CAP_PERFMON; fentry: load: EPERM");
     let held = Some(1 << 38 | 1 << 39);
-    assert_eq!(reason(held), "fentry: the kernel's policy refuses it: load: EPERM");
+    assert_eq!(reason(held), "the kernel's policy refuses it; fentry: load: EPERM");
 }
 
 #[test]

@@ -1,0 +1,259 @@
+//! What the agent costs, by its own account.
+//!
+//! | figure | source | limits |
+//! |---|---|---|
+//! | CPU by thread | `/proc/PID/task/TID/schedstat`, the process' CPU clock | without the former all is `ended` |
+//! | memory | VmRSS | a ring counts twice, as it is mapped twice |
+//! | BPF programs | the kernel's run time statistics, for [`COUNT_FOR`] every [`COUNT_EVERY`] | a sample: counting all the time would add some 40 ns to each run |
+//! | system calls | `getppid` timed before and after attaching | what is attached later by others is not in it |
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use memprov_bpf::RunTime;
+use memprov_ledger::identity::Tgid;
+use memprov_ledger::scan::Differences;
+use memprov_ledger::time::MonoTime;
+use memprov_proc::{Proc, clock};
+use rustix::process::getppid;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::report;
+
+/// How often BPF programs are counted.
+pub const COUNT_EVERY: Duration = Duration::from_secs(20);
+/// How long they are.
+pub const COUNT_FOR: Duration = Duration::from_secs(1);
+
+/// Batches of calls that are timed; the fastest counts, as others were disturbed.
+const BATCHES: u32 = 32;
+/// Calls of a batch.
+const CALLS: u32 = 500;
+
+/// What attaching cost every system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Tax {
+    /// Nanoseconds a call.
+    pub nanos: f64,
+    /// Calls of the host in a second when the mechanism was chosen, where that was counted.
+    pub calls: Option<u64>,
+}
+
+/// Nanoseconds of a system call that does next to nothing, as the hooks let it be now.
+#[must_use]
+pub fn call_nanos() -> f64 {
+    let batch = |_| {
+        let begun = clock::thread_cpu();
+        for _ in 0..CALLS {
+            std::hint::black_box(getppid());
+        }
+        clock::thread_cpu().saturating_sub(begun)
+    };
+    let fastest = (0..BATCHES).map(batch).min().unwrap_or_default();
+    fastest.as_secs_f64() * 1e9 / f64::from(CALLS)
+}
+
+/// Accounts for the agent.
+#[derive(Debug)]
+pub struct Cost {
+    proc: Proc,
+    /// Our own process.
+    tgid: Tgid,
+    tax: Option<Tax>,
+    counted: Option<RunTime>,
+    /// CPU at the ends of the last two intervals, the older one first.
+    marks: [(MonoTime, Duration); 2],
+}
+
+impl Cost {
+    /// An account of this process as `proc` shows it. `tax` is `None` where nothing is attached.
+    #[must_use]
+    pub fn new(proc: Proc, tax: Option<Tax>, now: MonoTime) -> Self {
+        let mark = (now, process_cpu());
+        let tgid = Tgid(std::process::id());
+        Self { proc, tgid, tax, counted: None, marks: [mark; 2] }
+    }
+
+    /// An interval ends.
+    pub fn mark(&mut self, now: MonoTime) {
+        self.marks = [self.marks[1], (now, process_cpu())];
+    }
+
+    /// What BPF programs cost while they were counted.
+    pub fn counted(&mut self, run_time: RunTime) {
+        self.counted = Some(run_time);
+    }
+
+    /// Nothing is attached any more.
+    pub fn detached(&mut self) {
+        (self.tax, self.counted) = (None, None);
+    }
+
+    /// The account as reports have it. `skipped`: scans that were not made, by reason.
+    #[must_use]
+    pub fn told(
+        &self,
+        skipped: &BTreeMap<&'static str, u64>,
+        differences: Differences,
+        now: MonoTime,
+    ) -> report::Agent {
+        let total = process_cpu();
+        let mut cpu_seconds = self.threads();
+        let ended = total.as_secs_f64() - cpu_seconds.values().sum::<f64>();
+        cpu_seconds.insert("ended".to_owned(), ended.max(0.0));
+        let (since, before) = self.marks[0];
+        report::Agent {
+            cpu_seconds,
+            cpu_fraction: per_second(total.saturating_sub(before).as_secs_f64(), now.since(since)),
+            rss_bytes: self.resident(),
+            bpf: self.counted.and_then(bpf),
+            syscall_tax: self.tax.map(|tax| self.syscalls(tax)),
+            scans: report::Scans {
+                skipped: skipped.iter().map(|(why, n)| ((*why).to_owned(), *n)).collect(),
+            },
+            differences: report::Differences {
+                adopted: differences.adopted,
+                vanished: differences.vanished,
+                replaced: differences.replaced,
+            },
+        }
+    }
+
+    /// CPU seconds of living threads, by name.
+    fn threads(&self) -> BTreeMap<String, f64> {
+        let mut seconds = BTreeMap::new();
+        for tid in self.proc.tasks(self.tgid).unwrap_or_default() {
+            let file = |name: &str| {
+                fs::read_to_string(self.proc.path(format!("{}/task/{tid}/{name}", self.tgid.0)))
+                    .ok()
+            };
+            // The first field is nanoseconds on a CPU (kernel Documentation/scheduler/sched-stats.rst).
+            let nanos =
+                |text: String| text.split(' ').next()?.parse().ok().map(Duration::from_nanos);
+            // The first thread bears the name of the program.
+            let name = if tid == self.tgid.0 { Some("fuser".to_owned()) } else { file("comm") };
+            if let (Some(name), Some(spent)) = (name, file("schedstat").and_then(nanos)) {
+                *seconds.entry(name.trim().to_owned()).or_default() += spent.as_secs_f64();
+            }
+        }
+        seconds
+    }
+
+    fn resident(&self) -> Option<u64> {
+        self.proc.status(self.tgid).ok()?.amounts.vm_rss
+    }
+
+    fn syscalls(&self, tax: Tax) -> report::SyscallTax {
+        let counted = self.counted.and_then(|c| per_second(count(c.calls?), c.span));
+        let calls = counted.or(tax.calls.map(count));
+        report::SyscallTax {
+            nanoseconds_per_call: tax.nanos,
+            calls_per_second: calls,
+            cpu_fraction: calls.map(|calls| calls * tax.nanos / 1e9),
+        }
+    }
+}
+
+fn bpf(counted: RunTime) -> Option<report::BpfCost> {
+    Some(report::BpfCost {
+        cpu_fraction: per_second(counted.time.as_secs_f64(), counted.span)?,
+        runs_per_second: per_second(count(counted.runs), counted.span)?,
+        counted_seconds: counted.span.as_secs_f64(),
+    })
+}
+
+/// A rate; `None` over no time.
+fn per_second(amount: f64, span: Duration) -> Option<f64> {
+    (!span.is_zero()).then(|| amount / span.as_secs_f64())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate needs no more than 53 bits")]
+fn count(n: u64) -> f64 {
+    n as f64
+}
+
+/// CPU time of all threads, ended ones too.
+fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{
+        BTreeMap, Cost, Differences, Duration, Proc, RunTime, Tax, call_nanos, clock, process_cpu,
+    };
+
+    fn cost(tax: Option<Tax>) -> Cost {
+        Cost::new(Proc::at(Path::new("/")), tax, clock::now())
+    }
+
+    fn told(cost: &Cost) -> crate::report::Agent {
+        cost.told(&BTreeMap::from([("still", 3)]), Differences::default(), clock::now())
+    }
+
+    #[test]
+    fn the_seconds_of_all_threads_are_those_of_the_process_whether_they_live_or_not() {
+        let cost = cost(None);
+        let spin = || {
+            let begun = clock::thread_cpu();
+            while clock::thread_cpu() - begun < Duration::from_millis(30) {}
+        };
+        assert!(
+            std::thread::Builder::new().name("gone".into()).spawn(spin).unwrap().join().is_ok()
+        );
+        let before = process_cpu().as_secs_f64();
+        let agent = told(&cost);
+        let sum: f64 = agent.cpu_seconds.values().sum();
+        assert!(
+            sum >= before - 0.01 && sum <= process_cpu().as_secs_f64() + 0.01,
+            "{sum} {before}"
+        );
+        assert!(agent.cpu_seconds["ended"] >= 0.025, "{agent:?}");
+        assert!(agent.cpu_fraction.is_some_and(|f| f > 0.0));
+        assert!(agent.rss_bytes.is_some_and(|bytes| bytes > 100_000));
+        assert_eq!(agent.scans.skipped, BTreeMap::from([("still".to_owned(), 3)]));
+    }
+
+    #[test]
+    fn what_was_not_counted_is_absent_and_what_was_is_a_rate() {
+        let mut cost = cost(Some(Tax { nanos: 100.0, calls: None }));
+        let tax = told(&cost).syscall_tax.unwrap();
+        assert_eq!((told(&cost).bpf, tax.calls_per_second, tax.cpu_fraction), (None, None, None));
+        let span = Duration::from_secs(2);
+        let time = Duration::from_millis(20);
+        cost.counted(RunTime { span, time, runs: 400_000, calls: Some(200_000) });
+        let agent = told(&cost);
+        assert_eq!(agent.bpf.map(|bpf| (bpf.cpu_fraction, bpf.runs_per_second)), Some((0.01, 2e5)));
+        let tax = agent.syscall_tax.unwrap();
+        assert_eq!((tax.calls_per_second, tax.cpu_fraction), (Some(1e5), Some(0.01)));
+        cost.detached();
+        assert_eq!((told(&cost).bpf, told(&cost).syscall_tax), (None, None));
+    }
+
+    #[test]
+    fn a_count_over_no_time_is_no_rate() {
+        let mut cost = cost(None);
+        cost.counted(RunTime::default());
+        assert_eq!(told(&cost).bpf, None);
+    }
+
+    #[test]
+    fn a_fraction_is_of_the_last_interval_or_two() {
+        let mut cost = cost(None);
+        let begun = cost.marks[0].0;
+        cost.mark(begun.after(Duration::from_secs(60)));
+        assert_eq!(cost.marks[0].0, begun);
+        cost.mark(begun.after(Duration::from_secs(120)));
+        assert_eq!(cost.marks[0].0, begun.after(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_system_call_takes_some_time() {
+        assert!(call_nanos() > 1.0);
+    }
+}

@@ -1,0 +1,215 @@
+//! Evidence comes from outside: a trace may hold anything that its types can hold. Nothing panics, nothing overflows.
+
+use std::sync::Arc;
+
+use memprov_ledger::evidence::{
+    Backing, Change, Counters, Evidence, Fault, Gap, Lifecycle, MapFlags, Mapping, Residency,
+    StackRef, Stream, Total,
+};
+use memprov_ledger::identity::{Extent, ObjectKey, PAGE, StackId, StartTicks, Tgid};
+use memprov_ledger::ledger::Ledger;
+use memprov_ledger::pages::{PageSetBuilder, PageState};
+use memprov_ledger::space::Space;
+use memprov_ledger::time::{MonoTime, Span};
+use memprov_ledger::touch::Sample;
+use proptest::prelude::{Just, Strategy, any, prop};
+use proptest::{prop_oneof, proptest};
+
+use crate::long::cases;
+
+/// Numbers where arithmetic goes wrong, and a few pages that meet each other.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        6 => (0u64..12).prop_map(|page| page * PAGE),
+        2 => (0u64..40).prop_map(|n| n * 777),
+        2 => (0u64..4).prop_map(|n| u64::MAX - n * PAGE),
+        1 => Just(u64::MAX),
+        1 => (0u64..3).prop_map(|n| (1 << 47) - n * PAGE),
+        1 => any::<u64>(),
+    ]
+}
+
+fn extent() -> impl Strategy<Value = Extent> {
+    (number(), number()).prop_map(|(start, end)| Extent { start, end })
+}
+
+fn span() -> impl Strategy<Value = Span> {
+    (number(), number()).prop_map(|(a, b)| Span { begin: MonoTime(a), end: MonoTime(b) })
+}
+
+fn tgid() -> impl Strategy<Value = Tgid> {
+    (0u32..4).prop_map(Tgid)
+}
+
+fn stack() -> impl Strategy<Value = StackRef> {
+    prop_oneof![
+        any::<u32>().prop_map(|id| StackRef::Known(StackId(id))),
+        Just(StackRef::Lost),
+        Just(StackRef::None),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let flags = (any::<[bool; 8]>(), number()).prop_map(|(b, offset)| MapFlags {
+        fixed: b[0],
+        anonymous: b[1],
+        shared: b[2],
+        stack: b[3],
+        noreserve: b[4],
+        hugetlb: b[5],
+        exec: b[6],
+        inaccessible: b[7],
+        offset,
+    });
+    prop_oneof![
+        4 => (extent(), flags, stack()).prop_map(|(extent, flags, stack)| Change::Map { extent, flags, stack }),
+        2 => extent().prop_map(|extent| Change::Unmap { extent }),
+        4 => (extent(), extent(), any::<bool>(), any::<bool>(), stack())
+            .prop_map(|(from, to, keep, fixed, stack)| Change::Remap { from, to, keep, fixed, stack }),
+        2 => (number(), number(), stack()).prop_map(|(old, new, stack)| Change::Brk { old, new, stack }),
+        1 => (number(), stack()).prop_map(|(at, stack)| Change::Attach { at, stack }),
+        1 => number().prop_map(|at| Change::Detach { at }),
+        1 => (extent(), any::<bool>())
+            .prop_map(|(extent, named)| Change::Name { extent, name: named.then(|| "x".into()) }),
+        2 => (tgid(), number(), any::<bool>()).prop_map(|(child, start, shares)| Change::Fork {
+            child,
+            child_start: StartTicks(start),
+            shares,
+        }),
+        1 => Just(Change::Exec),
+        1 => Just(Change::Exit),
+        1 => extent().prop_map(|extent| Change::Doubt { extent }),
+    ]
+}
+
+fn counters() -> impl Strategy<Value = Counters> {
+    (prop::collection::vec(prop::option::of(number()), 5), number(), number()).prop_map(
+        |(of, minor_faults, major_faults)| Counters {
+            anon: of[0],
+            file: of[1],
+            shmem: of[2],
+            hugetlb: of[3],
+            swap: of[4],
+            minor_faults,
+            major_faults,
+        },
+    )
+}
+
+fn mapping() -> impl Strategy<Value = Mapping> {
+    let key = (0u64..3).prop_map(|inode| ObjectKey { major: 0, minor: 1, inode });
+    let backing = prop_oneof![
+        Just(Backing::Anonymous),
+        Just(Backing::Special),
+        key.clone().prop_map(Backing::File),
+        key.clone().prop_map(Backing::Shmem),
+        key.prop_map(Backing::Hugetlb),
+    ];
+    (extent(), backing, number(), any::<[bool; 3]>(), prop::option::of(Just("/SYSV0".into())))
+        .prop_map(|(extent, backing, offset, b, path)| Mapping {
+            extent,
+            backing,
+            offset,
+            shared: b[0],
+            exec: b[1],
+            write: b[2],
+            path,
+        })
+}
+
+fn residency() -> impl Strategy<Value = Residency> {
+    let pages = prop::collection::vec((number(), 0u64..2000, any::<u8>()), 0..6);
+    (
+        (span(), tgid(), number(), tgid(), prop::option::of((0u64..2, 0u64..2))),
+        (counters(), counters(), number(), any::<bool>()),
+        prop::collection::vec(mapping(), 0..6),
+        pages,
+    )
+        .prop_map(
+            |((when, tgid, start, parent, layout), (before, after, slack, known), maps, pages)| {
+                let mut set = PageSetBuilder::default();
+                for (start, pages, state) in pages {
+                    set.push(
+                        Extent::new(start & !(PAGE - 1), pages * PAGE),
+                        PageState(state & 0x3f),
+                    );
+                }
+                Residency {
+                    when,
+                    tgid,
+                    start: StartTicks(start),
+                    comm: "x".into(),
+                    parent,
+                    layout,
+                    cgroup: None,
+                    before,
+                    maps: maps.into(),
+                    pages: Arc::new(set.build()),
+                    exclusive_known: known,
+                    after,
+                    slack,
+                }
+            },
+        )
+}
+
+fn evidence() -> impl Strategy<Value = Evidence> {
+    let fault = (span(), tgid(), number(), any::<[bool; 2]>(), stack(), any::<f64>()).prop_map(
+        |(when, tgid, address, [write, present], stack, probability)| {
+            Evidence::Fault(Fault { when, tgid, address, write, present, probability, stack })
+        },
+    );
+    let total = (span(), tgid(), number(), counters()).prop_map(|(when, tgid, start, counters)| {
+        Evidence::Total(Total { when, tgid, start: StartTicks(start), counters })
+    });
+    let stream = prop_oneof![Just(Stream::Lifecycle), Just(Stream::Queue), Just(Stream::Stacks)];
+    let gap = (span(), stream, number(), prop::option::of(tgid()))
+        .prop_map(|(when, stream, lost, whose)| Evidence::Gap(Gap { when, stream, lost, whose }));
+    prop_oneof![
+        12 => (span(), tgid(), change())
+            .prop_map(|(when, tgid, change)| Evidence::Lifecycle(Lifecycle { when, tgid, change })),
+        3 => residency().prop_map(|seen| Evidence::Residency(Box::new(seen))),
+        3 => fault,
+        1 => total,
+        1 => gap,
+    ]
+}
+
+proptest! {
+    #![proptest_config(cases(3000, 100_000))]
+
+    #[test]
+    fn any_evidence_at_all_leaves_a_ledger_that_answers(
+        evidence in prop::collection::vec(evidence(), 1..40),
+        asked in (tgid(), number(), span()),
+        since in number(),
+        forget in number(),
+    ) {
+        let mut ledger = Ledger::new(MonoTime(since), Sample { seed: 1, probability: 0.5 });
+        let half = evidence.len() / 2;
+        for (i, evidence) in evidence.iter().enumerate() {
+            ledger.apply(evidence);
+            if i == half {
+                ledger.forget_before(MonoTime(forget));
+            }
+        }
+        let (tgid, address, when) = asked;
+        let first = ledger.owner_of(tgid, address, when);
+        assert_eq!(first, ledger.owner_of(tgid, address, when));
+        let sharing = ledger.sharing();
+        let spaces: Vec<&Space> = ledger.spaces().collect();
+        assert!(spaces.len() <= 8, "no space without a process: {}", spaces.len());
+        for space in &spaces {
+            let pieces: Vec<Extent> = space.pieces().map(|p| p.extent).collect();
+            assert!(pieces.iter().all(|e| !e.is_empty()), "{pieces:?}");
+            assert!(pieces.windows(2).all(|p| p[0].end <= p[1].start), "{pieces:?}");
+            if let Some(closed) = sharing.close(space) {
+                for book in &closed.books {
+                    assert!(book.lo <= book.hi, "{book:?}");
+                }
+            }
+        }
+        let shared = sharing.shared(&spaces);
+        assert!(shared.iter().all(|s| s.sharers > 1), "{shared:?}");
+    }
+}

@@ -1,0 +1,183 @@
+//! Lives of processes: exec, exit, reused pids, shared spaces; and addresses used again and again.
+
+use std::collections::BTreeSet;
+
+use memprov_ledger::evidence::{Change, Evidence, Lifecycle, MapFlags, StackRef, Total};
+use memprov_ledger::identity::{StackId, StartTicks, Tgid};
+use memprov_ledger::pieces::Traits;
+use memprov_ledger::resolution::{Cause, Resolution};
+use memprov_ledger::space::Space;
+use memprov_ledger::time::{MonoTime, Span};
+
+use crate::kernel::{Call, Object, address, extent};
+use crate::watch::{Answer, World};
+
+fn apply(world: &mut World, n: u64, change: Change) {
+    let when = Span { begin: MonoTime(2_000_000 + n), end: MonoTime(2_000_010 + n) };
+    world.watch.ledger.apply(&Evidence::Lifecycle(Lifecycle { when, tgid: Tgid(1), change }));
+}
+
+#[test]
+fn ten_thousand_rounds_at_one_address_are_as_many_generations_of_two_claims() {
+    let mut world = World::new();
+    let (mut ids, mut claims) = (BTreeSet::new(), BTreeSet::new());
+    let extent = extent(0, 1);
+    for round in 0..10_000 {
+        let anonymous = round % 2 == 0;
+        let flags = MapFlags { anonymous, ..MapFlags::default() };
+        let stack = StackRef::Known(StackId(1 + u32::from(anonymous)));
+        apply(&mut world, round * 100, Change::Map { extent, flags, stack });
+        let space = world.watch.ledger.space(Tgid(1)).expect("it was scanned");
+        let piece = space.pieces().find(|p| p.extent == extent).expect("it is mapped");
+        assert!(ids.insert(piece.id), "a generation comes once");
+        claims.insert((piece.stack, piece.traits));
+        apply(&mut world, round * 100 + 50, Change::Unmap { extent });
+    }
+    assert_eq!((ids.len(), claims.len()), (10_000, 2));
+    let ledger = &world.watch.ledger;
+    let ask = |t: u64| ledger.owner_of(Tgid(1), address(0), Span::at(MonoTime(2_000_000 + t)));
+    let nth = |n: usize| ids.iter().nth(n).copied().expect("there are 10,000");
+    assert_eq!(ask(10_000 * 100), Resolution::Unowned);
+    assert_eq!(ask(9_000 * 100 + 20), Resolution::Owned(nth(9_000)));
+    assert_eq!(ask(20), Resolution::Unknown(Cause::Forgotten), "memory is bounded");
+}
+
+#[test]
+fn an_address_belongs_to_the_image_of_its_time_or_to_nobody_known() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 1, of: None });
+    let made = world.kernel.calls;
+    let before = world.now();
+    world.call(1, Call::Exec);
+    assert_eq!(world.watch.ask(1, 0, world.now()), Answer::Unknown, "not read yet");
+    world.scan(1);
+    assert_eq!(world.watch.ask(1, 0, world.now()), Answer::Unowned);
+    let after = world.now();
+    let owned = Answer::Owned { made, proven: true };
+    assert_eq!(world.watch.ask(1, 0, before), owned);
+    let both = Span { begin: before.begin, end: after.end };
+    assert_eq!(world.watch.ask(1, 0, both), Answer::Unknown, "either image");
+}
+
+#[test]
+fn a_child_of_vfork_has_a_space_of_its_own_from_exec_on() {
+    let mut world = World::new();
+    world.kernel.now += 10_000;
+    world.call(1, Call::Share { child: 2 });
+    world.call(2, Call::Map { pages: 1, of: None });
+    world.check_exact(1, false);
+    world.check_exact(2, false);
+    world.call(2, Call::Exec);
+    // Mapped before anybody read its start time: that of the parent is another.
+    world.call(2, Call::Map { pages: 2, of: None });
+    world.scan(2);
+    world.check_exact(2, false);
+    world.check_exact(1, false);
+    let spaces: Vec<&Space> = world.watch.ledger.spaces().collect();
+    assert_eq!(spaces.len(), 2);
+    assert!(spaces.iter().all(|space| space.tgids.len() == 1));
+    assert!(!world.watch.ledger.has_relative(Tgid(2)), "nothing is common after exec");
+}
+
+#[test]
+fn a_space_outlives_its_leader() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 1, of: None });
+    world.call(1, Call::Share { child: 2 });
+    world.call(1, Call::Exit);
+    world.check_exact(2, false);
+    world.call(2, Call::Exit);
+    assert_eq!(world.watch.ledger.spaces().count(), 0);
+}
+
+#[test]
+fn a_reused_pid_is_another_process_even_when_exit_and_fork_were_lost() {
+    let mut world = World::new();
+    world.call(1, Call::Fork { child: 2 });
+    world.scan(2);
+    world.call(2, Call::Map { pages: 2, of: None });
+    let before = world.now();
+    let made = world.kernel.calls;
+    world.run(2, Call::Exit);
+    world.run(1, Call::Fork { child: 2 });
+    world.call(2, Call::Unmap { at: 1, pages: 1 });
+    world.scan(2);
+    let answer = world.watch.ask(2, 0, world.now());
+    assert_eq!(answer, Answer::Unowned, "the parent never had page 0");
+    assert_eq!(world.watch.ask(2, 0, before), Answer::Unknown, "which of both is not known");
+    assert_ne!(made, 0);
+    assert_eq!(world.watch.ledger.spaces().count(), 2);
+
+    // A reading of totals alone tells it too.
+    let mut world = World::new();
+    let old = world.watch.ledger.space(Tgid(1)).expect("it was scanned").id;
+    let counters = world.kernel.counters(1);
+    let total = Total { when: world.now(), tgid: Tgid(1), start: StartTicks(900), counters };
+    world.watch.apply(&Evidence::Total(total));
+    let new = world.watch.ledger.space(Tgid(1)).expect("it was read");
+    assert_ne!(new.id, old);
+    assert!(new.questions());
+}
+
+#[test]
+fn a_fork_that_is_told_twice_is_one() {
+    let mut world = World::new();
+    let fork = world.run(1, Call::Fork { child: 2 }).expect("it forks");
+    world.watch.apply(&fork);
+    world.call(2, Call::Map { pages: 1, of: None });
+    world.watch.apply(&fork);
+    world.check_exact(2, false);
+    let change = Change::Fork { child: Tgid(1), child_start: StartTicks(3), shares: false };
+    let of_itself = Lifecycle { when: world.now(), tgid: Tgid(1), change };
+    world.watch.apply(&Evidence::Lifecycle(of_itself));
+    assert_eq!(world.watch.ledger.spaces().count(), 2);
+}
+
+#[test]
+fn a_change_of_the_parent_that_ran_while_fork_did_leaves_the_copy_open() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 2, of: None });
+    let made = world.kernel.calls;
+    let span = |begin: u64, end: u64| Span { begin: MonoTime(begin), end: MonoTime(end) };
+    let now = world.kernel.now;
+    // munmap is entered before fork and returns after it; its effect is older than the copy.
+    world.kernel.now = now + 20;
+    let unmap = world.kernel.execute(1, Call::Unmap { at: 0, pages: 1 }, span(now + 10, now + 60));
+    world.kernel.now = now + 30;
+    let fork = world.kernel.execute(1, Call::Fork { child: 2 }, span(now + 30, now + 40));
+    world.kernel.now = now + 100;
+    world.watch.apply(&fork.expect("it forks"));
+    world.watch.apply(&unmap.expect("it unmaps"));
+    assert_eq!(world.watch.ask(2, 0, world.now()), Answer::Unknown);
+    assert_eq!(world.watch.ask(2, 1, world.now()), Answer::Owned { made, proven: true });
+    world.scan_all();
+    world.check_exact(1, false);
+    world.check_exact(2, false);
+}
+
+#[test]
+fn shared_anonymous_memory_is_one_object_for_who_saw_its_making_and_who_did_not() {
+    let mut world = World::new();
+    let memory = Some(Object { inode: 6, index: 0, private: false });
+    world.call(1, Call::Map { pages: 2, of: memory });
+    // The record of this fork is lost.
+    world.run(1, Call::Fork { child: 2 });
+    for tgid in [1, 2] {
+        world.call(tgid, Call::Write { at: 0 });
+    }
+    world.scan_all();
+    let ledger = &world.watch.ledger;
+    let spaces: Vec<&Space> = ledger.spaces().collect();
+    let shared = ledger.sharing().shared(&spaces);
+    let memory = shared.iter().find(|s| s.key.inode == 6).expect("two map it");
+    assert_eq!((memory.reserved, memory.resident, memory.sharers), (2 * 4096, 4096, 2));
+}
+
+#[test]
+fn the_first_reading_says_which_mappings_are_older_than_the_watch() {
+    let world = World::new();
+    let space = world.watch.ledger.space(Tgid(1)).expect("it was scanned");
+    assert!(space.pieces().all(|p| p.traits.has(Traits::UNSEEN | Traits::PREDATES)));
+    let early = Span::at(MonoTime(400_000));
+    assert_eq!(world.watch.ask(1, 40, early), Answer::Unknown, "nobody watched");
+}

@@ -101,11 +101,17 @@ pub trait Engine {
     /// When it cannot start.
     fn run(&self, config: &Config, watch: &Watch, screen: Option<&Screen>) -> Result<(), Failure>;
 
-    /// The same, writing its evidence to `trace`.
+    /// The same, writing its evidence to `trace`, with hashes for names where it is to be redacted.
     ///
     /// # Errors
     /// When it cannot start, or not write.
-    fn record(&self, config: &Config, watch: &Watch, trace: &Path) -> Result<(), Failure>;
+    fn record(
+        &self,
+        config: &Config,
+        watch: &Watch,
+        trace: &Path,
+        redact: bool,
+    ) -> Result<(), Failure>;
 
     /// Replays a trace. With an interval the sink gets a report at each, by the trace's clock, and the last as of its
     /// end; without one only that.
@@ -266,7 +272,8 @@ fn record(
 ) -> Result<(), Failure> {
     let config = load(&args.settings, args.interval.as_deref(), env)?.config;
     (io.log)(config.log);
-    engine.record(&config, &Watch { pids: args.pid, limit: args.limit }, &args.output)
+    let watch = Watch { pids: args.pid, limit: args.limit };
+    engine.record(&config, &watch, &args.output, args.redact)
 }
 
 fn replay(args: &Replay, engine: &dyn Engine, io: &mut Io<'_>) -> Result<(), Failure> {

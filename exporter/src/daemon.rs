@@ -1,5 +1,6 @@
 //! The daemon: starts the sources, folds what they say, answers reports, exports, records.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ use crate::exporting::Exporting;
 use crate::folding::Folding;
 use crate::fuse::Fuser;
 use crate::plan::Plan;
+use crate::recorder::Recorder;
 use crate::screen::Screen;
 use crate::socket::{Handler, Refusal, Server, ServerError};
 use crate::sources::scans::chain;
@@ -27,7 +29,7 @@ use crate::sources::{Input, hooks, names, scans};
 use crate::statedir::{StateDir, StateDirError};
 use crate::support::{Matrix, PagesProbe};
 use crate::symbols::ModuleSource;
-use crate::trace::{Clock, Header, TraceError, Writer};
+use crate::trace::{Clock, Header, TraceError};
 use crate::window::{Source, Window};
 use crate::{check, host, probing};
 
@@ -43,6 +45,8 @@ pub struct Setup<'a> {
     pub pids: Vec<Tgid>,
     /// Record to this file.
     pub record: Option<PathBuf>,
+    /// Write hashes for names into it.
+    pub redact: bool,
     /// End by itself after this long.
     pub limit: Option<Duration>,
     /// Where every pane's report is shown.
@@ -56,7 +60,7 @@ pub enum DaemonError {
     #[error(transparent)]
     StateDir(#[from] StateDirError),
     /// The socket.
-    #[error("socket")]
+    #[error(transparent)]
     Socket(#[from] ServerError),
     /// A process to watch is not there.
     #[error("no process {}", .0.0)]
@@ -71,8 +75,11 @@ pub enum DaemonError {
         source: std::io::Error,
     },
     /// The trace.
-    #[error("record")]
+    #[error(transparent)]
     Trace(#[from] TraceError),
+    /// No key to redact the trace with.
+    #[error("draw a key for the redaction")]
+    Redact(#[source] std::io::Error),
     /// A thread.
     #[error("start the thread {name}")]
     Thread {
@@ -106,7 +113,12 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     let directory = StateDir::hold(&setup.config.state_dir)?;
     if let Some(path) = &setup.record {
         // Before anything is attached: a trace that cannot be written is a failed start.
-        std::fs::File::create(path)
+        std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
             .map_err(|source| DaemonError::Output { path: path.clone(), source })?;
     }
     let (inbox, inputs) = sync_channel(INBOX);
@@ -125,7 +137,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     let started = Started::attach(&setup, &inbox, module_sources, &detach);
     let header = started.header(&setup, pages);
     let recorder = match &setup.record {
-        Some(path) => Some(Writer::create(path, &header)?),
+        Some(path) => Some(Recorder::create(path, &header, setup.redact)?),
         None => None,
     };
     let exporting = Exporting::start(&setup.config, &header)?;

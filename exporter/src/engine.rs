@@ -26,11 +26,17 @@ pub struct Local;
 
 impl Engine for Local {
     fn run(&self, config: &Config, watch: &Watch, screen: Option<&Screen>) -> Result<(), Failure> {
-        self.daemon(config, watch, screen, None)
+        self.daemon(config, watch, screen, None, false)
     }
 
-    fn record(&self, config: &Config, watch: &Watch, trace: &Path) -> Result<(), Failure> {
-        self.daemon(config, watch, None, Some(trace))
+    fn record(
+        &self,
+        config: &Config,
+        watch: &Watch,
+        trace: &Path,
+        redact: bool,
+    ) -> Result<(), Failure> {
+        self.daemon(config, watch, None, Some(trace), redact)
     }
 
     fn replay(
@@ -159,11 +165,13 @@ impl Local {
         watch: &Watch,
         screen: Option<&Screen>,
         record: Option<&Path>,
+        redact: bool,
     ) -> Result<(), Failure> {
         let setup = Setup {
             config: config.clone(),
             pids: watch.pids.iter().copied().map(Tgid).collect(),
             record: record.map(Path::to_path_buf),
+            redact,
             limit: watch.limit,
             screen,
         };

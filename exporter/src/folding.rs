@@ -16,13 +16,14 @@ use crate::daemon::{DaemonError, INBOX, Setup};
 use crate::exporting::Exporting;
 use crate::fuse::Fuser;
 use crate::plan::Plan;
+use crate::recorder::Recorder;
 use crate::report::Report;
 use crate::socket::Refusal;
 use crate::sources::scans::{Job, chain};
 use crate::sources::{Input, Outcome};
 use crate::statedir::StateDir;
 use crate::tables::Function;
-use crate::trace::{Line, Writer};
+use crate::trace::Line;
 use crate::window::{Source, Window};
 
 /// How often the fuser looks around when nothing comes in.
@@ -43,7 +44,7 @@ pub(crate) struct Folding<'a> {
     pub(crate) cost: Cost,
     pub(crate) window: Window,
     pub(crate) pending: Vec<Pending>,
-    pub(crate) recorder: Option<Writer<std::fs::File>>,
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) exporting: Exporting,
     pub(crate) hooked: bool,
     pub(crate) detach: Arc<AtomicBool>,
@@ -290,9 +291,10 @@ impl Folding<'_> {
         for pending in ready {
             let report = self.report(pending.ask.pid, now);
             let answer = if report.processes.is_empty() && pending.ask.pid.is_some() {
-                let why = pending.failures.first().map_or("it is not observed", String::as_str);
                 let pid = pending.ask.pid.map_or(0, |p| p.0);
-                Err(Refusal::NothingToSay(format!("nothing is known of process {pid}: {why}")))
+                let unobserved = || format!("process {pid} is not observed");
+                let why = pending.failures.first().cloned().unwrap_or_else(unobserved);
+                Err(Refusal::NothingToSay(why))
             } else {
                 Ok(report)
             };
@@ -413,10 +415,6 @@ impl Folding<'_> {
     }
 
     fn finish(&mut self, now: MonoTime) -> Result<(), DaemonError> {
-        if let Some(mut recorder) = self.recorder.take() {
-            recorder.write(&Line::End { when: now })?;
-            recorder.finish()?;
-        }
-        Ok(())
+        self.recorder.take().map_or(Ok(()), |recorder| recorder.finish(now))
     }
 }

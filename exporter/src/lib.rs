@@ -19,6 +19,7 @@ pub mod otlp;
 pub mod owners;
 pub mod plan;
 pub mod probing;
+mod recorder;
 pub mod report;
 pub mod screen;
 pub mod socket;

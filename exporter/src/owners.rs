@@ -217,7 +217,7 @@ enum Made {
 }
 
 /// The call that made a mapping with these traits. Its length is one of the same class: the rules of attribution ask
-/// only whether it is a power of two, whole MiB, or 64 MiB and more.
+/// only whether it is a class of sizes, whole MiB, or 64 MiB and more.
 fn call(traits: Traits) -> Call {
     if traits.has(Traits::BRK) {
         return Call::Brk;
@@ -226,11 +226,11 @@ fn call(traits: Traits) -> Call {
         return Call::Shmat;
     }
     let large = if traits.has(Traits::HUGE_LENGTH) { 64u64 << 20 } else { 0 };
-    let len = match (traits.has(Traits::POWER_OF_TWO), traits.has(Traits::WHOLE_MIB)) {
+    let len = match (traits.has(Traits::SIZE_CLASS), traits.has(Traits::WHOLE_MIB)) {
         (true, true) => large.max(1 << 20),
         (true, false) => PAGE,
-        (false, true) => large + (3 << 20),
-        (false, false) => large + 3 * PAGE,
+        (false, true) => large + (9 << 20),
+        (false, false) => large + 9 * PAGE,
     };
     let flags = MapFlags {
         fixed: false,

@@ -47,8 +47,8 @@ impl Traits {
     pub const EXEC: u32 = 1 << 8;
     /// `PROT_NONE` when it was made.
     pub const INACCESSIBLE: u32 = 1 << 9;
-    /// Its first length was a power of two.
-    pub const POWER_OF_TWO: u32 = 1 << 10;
+    /// Its first length was 1 to 7 times a power of two.
+    pub const SIZE_CLASS: u32 = 1 << 10;
     /// Its first length was a multiple of 1 MiB.
     pub const WHOLE_MIB: u32 = 1 << 11;
     /// Its first length was 64 MiB or more.
@@ -80,11 +80,18 @@ impl Traits {
                 | bit(flags.hugetlb, Self::HUGETLB)
                 | bit(flags.exec, Self::EXEC)
                 | bit(flags.inaccessible, Self::INACCESSIBLE)
-                | bit(len.is_power_of_two(), Self::POWER_OF_TWO)
+                | bit(is_size_class(len), Self::SIZE_CLASS)
                 | bit(len.is_multiple_of(1 << 20), Self::WHOLE_MIB)
                 | bit(len >= 64 << 20, Self::HUGE_LENGTH),
         )
     }
+}
+
+/// Whether a length is 1 to 7 times a power of two. Allocators grow by such steps, as jemalloc's classes of sizes do
+/// (2.5 MiB, 3.5 MiB): an object of just such a length is taken for memory to divide.
+#[must_use]
+pub fn is_size_class(len: u64) -> bool {
+    len != 0 && len >> len.trailing_zeros() < 8
 }
 
 /// A live extent of an interval.

@@ -4,8 +4,8 @@
 usage: perf.py [--memprov FILE] [--pairs N] [--seconds N] [--json FILE] [MEASUREMENT...]
 
 Measurements (default: all, in this order): idle busy calls faults compile accuracy.
-Needs root, gcc and Python 3.11. Watches the whole host: what else runs on it meanwhile is measured too, and said. Nothing
-is measured while another memprov has its hooks in the kernel.
+Needs root, gcc and Python 3.11. Where the whole host is watched, what else runs on it is measured too, and said. A run
+during which another memprov came or went is made again: its hooks would be measured as ours.
 """
 
 import argparse
@@ -90,26 +90,26 @@ class Host:
         }
 
 
-def other_memprov(own):
-    """Whether another process named memprov lives: its hooks would be measured as ours."""
+def others(own):
+    """Other processes named memprov."""
+    found = set()
     for entry in pathlib.Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in own:
             with contextlib.suppress(OSError):
-                if (entry / "comm").read_text().strip().startswith("memprov"):
-                    return True
-    return False
+                if (entry / "comm").read_text().startswith("memprov"):
+                    found.add(int(entry.name))
+    return found
 
 
 OWN = set()
 
 
 def undisturbed(run):
-    """Runs again until no other memprov was there before and after."""
-    for attempt in itertools.count():
-        while other_memprov(OWN):
-            time.sleep(0.5)
+    """Runs again until no other memprov came or went meanwhile."""
+    while True:
+        before = others(OWN)
         value = run()
-        if not other_memprov(OWN) or attempt == 20:
+        if others(OWN) == before:
             return value
 
 
@@ -251,22 +251,26 @@ def idle():
 
 
 def busy():
-    with Agent() as agent:
-        time.sleep(15)
+    for what, alone in (("busy host", False), ("busy processes alone", True)):
         with Load("busy", 100, 20000, 50000, ARGS.busy_seconds) as load:
             load.line()
-            before, cpu = agent.report() or {}, cpu_of(agent.pid)
-            lost = before.get("lost", {})
-            watch("busy", agent, ARGS.busy_seconds - 5, 5, None, "64 + rings")
-            seen = cpu_of(agent.pid)
-            did = load.line().split(), load.line().split()
-            after = agent.report()
-            own_figures("busy", agent, before, after, seen - cpu)
-            did = ", ".join(f"{name.split('_')[0]} {float(n):.0f}/s" for name, n in did)
-            for stream in ("lifecycle", "queue", "stacks", "faults"):
-                n = after["lost"].get(stream, 0) - lost.get(stream, 0)
-                limit = "0" if stream in ("lifecycle", "queue") else None
-                row(f"busy: {stream} records lost", n, "records", limit=limit, note=did)
+            with Agent(*(("--pid", str(load.pid)) if alone else ())) as agent:
+                time.sleep(10)
+                before, cpu = agent.report() or {}, cpu_of(agent.pid)
+                lost = before.get("lost", {})
+                watch(what, agent, ARGS.busy_seconds - 20, 6, None, "64 + rings")
+                seen = cpu_of(agent.pid)
+                after = agent.report()
+                own_figures(what, agent, before, after, seen - cpu)
+                did = load.line().split(), load.line().split()
+                did = ", ".join(f"{name.split('_')[0]} {float(n):.0f}/s" for name, n in did)
+                for stream in ("lifecycle", "queue", "stacks", "faults"):
+                    n = after["lost"].get(stream, 0) - lost.get(stream, 0)
+                    limit = "0" if alone and stream in ("lifecycle", "queue") else None
+                    row(f"{what}: {stream} records lost", n, "records", limit=limit, note=did)
+                ours = [p for p in agent.report("--pid", str(load.pid))["processes"]]
+                row(f"{what}: processes of the load with a loss", sum(not p["lossless"] for p in ours), "processes",
+                    limit="0", note=f"of {len(ours)}")
 
 
 def rounds(ways, run, pairs):

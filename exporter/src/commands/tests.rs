@@ -45,8 +45,14 @@ impl Engine for Notes {
         Ok(())
     }
 
-    fn record(&self, _config: &Config, watch: &Watch, trace: &Path) -> Result<(), Failure> {
-        self.note(format!("record {:?} {}", watch.limit, trace.display()));
+    fn record(
+        &self,
+        _config: &Config,
+        watch: &Watch,
+        trace: &Path,
+        redact: bool,
+    ) -> Result<(), Failure> {
+        self.note(format!("record {:?} {} redact={redact}", watch.limit, trace.display()));
         Err(Failure::new(Exit::Failed, "disk full"))
     }
 
@@ -199,7 +205,9 @@ fn config_prints_what_is_in_effect_and_check_prints_nothing() {
 fn a_failure_of_the_engine_is_status_1_with_its_message() {
     let done = call(&["record", "--output", "t.zst", "--for", "5s"], &[], false);
     assert_eq!((done.status, done.err.as_str()), (1, "memprov: disk full\n"));
-    assert_eq!(done.notes, ["record Some(5s) t.zst"]);
+    assert_eq!(done.notes, ["record Some(5s) t.zst redact=false"]);
+    let done = call(&["record", "--output", "t.zst", "--redact"], &[], false);
+    assert_eq!(done.notes, ["record None t.zst redact=true"]);
 }
 
 #[test]

@@ -10,7 +10,8 @@ use prost::Message;
 
 use super::{Identity, Window, ended, json, request, split};
 use crate::report::{
-    Book, Control, Faults, Host, OwnerRow, Process, Quantity, Report, SCHEMA, SharedRow,
+    Agent, Book, BpfCost, Control, Differences, Faults, Host, OwnerRow, Process, Quantity, Report,
+    SCHEMA, Scans, SharedRow, SyscallTax,
 };
 
 const WINDOW: Window = Window { start: 1_790_000_000_000_000_000, end: 1_790_000_060_000_000_000 };
@@ -109,11 +110,29 @@ fn busy() -> Report {
         };
         (seed..seed + 12).map(row).collect()
     };
-    report(vec![
+    let mut report = report(vec![
         process(7, Some("c0ffee"), rows(1)),
         process(8, Some("c0ffee"), rows(5)),
         process(9, None, rows(2)),
-    ])
+    ]);
+    report.agent = Some(agent());
+    report
+}
+
+fn agent() -> Agent {
+    Agent {
+        cpu_seconds: BTreeMap::from([("hooks".to_owned(), 1.5), ("ended".to_owned(), 0.0)]),
+        cpu_fraction: Some(0.25),
+        rss_bytes: Some(64 << 20),
+        bpf: Some(BpfCost { cpu_fraction: 0.5, runs_per_second: 1e6, counted_seconds: 1.0 }),
+        syscall_tax: Some(SyscallTax {
+            nanoseconds_per_call: 125.0,
+            calls_per_second: Some(1e6),
+            cpu_fraction: Some(0.125),
+        }),
+        scans: Scans { skipped: BTreeMap::from([("still".to_owned(), 7)]) },
+        differences: Differences { adopted: 3, vanished: 0, replaced: 1 },
+    }
 }
 
 fn encode(report: &Report) -> ExportMetricsServiceRequest {
@@ -390,6 +409,41 @@ fn every_point_has_the_windows_times_and_only_registered_names_and_keys() {
         .filter(|name| !seen.contains(name))
         .collect();
     assert_eq!(unused, ["memprov.memory.swapped"], "no process of this report swaps");
+}
+
+#[test]
+fn the_cost_of_the_agent_is_on_the_host_and_what_was_not_measured_makes_no_point() {
+    let told = |agent: Agent| -> BTreeMap<(String, String), Value> {
+        let mut report = report(vec![process(7, None, Vec::new())]);
+        report.agent = Some(agent);
+        let request = encode(&report);
+        let of_agent = |flat: &Flat<'_>| {
+            flat.metric.starts_with("memprov.budget") || flat.metric.starts_with("memprov.ledger")
+        };
+        let points: Vec<_> = flat(&request).into_iter().filter(of_agent).collect();
+        assert!(points.iter().all(|flat| flat.resource["service.name"] == "memprov"));
+        points
+            .iter()
+            .map(|flat| {
+                let attribute = flat.attributes.values().next().cloned().unwrap_or_default();
+                ((flat.metric.to_owned(), attribute), flat.point.value.unwrap())
+            })
+            .collect()
+    };
+    let all = told(agent());
+    let value = |metric: &str, of: &str| all[&(format!("memprov.{metric}"), of.to_owned())];
+    assert_eq!(value("budget.cpu.time", "hooks"), Value::AsDouble(1.5));
+    assert_eq!(value("budget.cpu.time", "ended"), Value::AsDouble(0.0));
+    assert_eq!(value("budget.cpu.utilization", ""), Value::AsDouble(0.25));
+    assert_eq!(value("budget.resident", ""), Value::AsInt(64 << 20));
+    assert_eq!(value("budget.bpf.utilization", ""), Value::AsDouble(0.5));
+    assert_eq!(value("budget.syscall.latency", ""), Value::AsDouble(1.25e-7));
+    assert_eq!(value("budget.syscall.utilization", ""), Value::AsDouble(0.125));
+    assert_eq!(value("budget.scan.skipped", "still"), Value::AsInt(7));
+    assert_eq!(value("ledger.differences", "adopted"), Value::AsInt(3));
+    assert_eq!(value("ledger.differences", "vanished"), Value::AsInt(0));
+    let nothing: Vec<_> = told(Agent::default()).into_keys().map(|(metric, _)| metric).collect();
+    assert_eq!(nothing, ["memprov.ledger.differences"; 3]);
 }
 
 #[test]

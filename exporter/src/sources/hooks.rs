@@ -41,7 +41,7 @@ pub struct Attached {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// They cannot be loaded.
-    #[error("load the hooks")]
+    #[error(transparent)]
     Load(#[from] LoadError),
     /// A process cannot be selected.
     #[error("select a process")]

@@ -4,14 +4,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use memprov_ledger::identity::ModuleId;
+use memprov_proc::clock;
 
 use super::Input;
 use super::scans::chain;
 use crate::symbols::{ModuleSource, Namer};
 use crate::tables::Function;
 use crate::trace::Line;
+
+/// Time that the thread rests for after work, in times of that work: a table of symbols is read as a whole for every
+/// batch of functions, and a compiler's has millions. What is wanted meanwhile makes up the next batch.
+const REST: u32 = 9;
+/// The longest rest: reports wait for names.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Starts the thread. `sources` tells where modules can be read; it is told before a function of it is wanted.
 ///
@@ -27,9 +35,8 @@ pub fn start(
         let namer = Namer::new(root);
         let mut known: HashMap<ModuleId, ModuleSource> = HashMap::new();
         while let Ok(mut functions) = wanted.recv() {
-            while let Ok(more) = wanted.try_recv() {
-                functions.extend(more);
-            }
+            functions.extend(wanted.try_iter().flatten());
+            let begun = clock::thread_cpu();
             known.extend(sources.try_iter());
             let mut by_module: BTreeMap<ModuleId, Vec<u64>> = BTreeMap::new();
             for (module, function) in functions {
@@ -52,6 +59,8 @@ pub fn start(
                     return;
                 }
             }
+            let worked = clock::thread_cpu().saturating_sub(begun);
+            std::thread::sleep(LONGEST.min(worked * REST));
         }
     })
 }

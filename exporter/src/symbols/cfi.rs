@@ -20,6 +20,8 @@ pub(crate) type Scratch = UnwindContext<usize>;
 
 /// Entries longer than this are not used: their instructions are run for one address at a time.
 const MAX_ENTRY: usize = 64 << 10;
+/// An entry is hardly ever shorter: two lengths, address and size of 4 bytes each, a byte or more, padding.
+const MIN_ENTRY: usize = 20;
 const MAX_OPERATIONS: u32 = 64;
 
 /// The registers that unwinding recovers.
@@ -148,7 +150,7 @@ impl Cfi {
 
     /// Indexes the bytes of an `.eh_frame` section.
     pub(crate) fn from_bytes(bytes: Box<[u8]>, bases: BaseAddresses) -> Self {
-        let functions = functions(&Self::section(&bytes), &bases);
+        let functions = functions(&Self::section(&bytes), bytes.len(), &bases);
         Self { bytes, bases, functions }
     }
 
@@ -254,8 +256,9 @@ impl Cfi {
 }
 
 /// All functions, by start. What follows a broken entry is unknown, so reading ends there.
-fn functions(section: &Section<'_>, bases: &BaseAddresses) -> Box<[Function]> {
-    let mut found = Vec::new();
+fn functions(section: &Section<'_>, len: usize, bases: &BaseAddresses) -> Box<[Function]> {
+    // Room that is not used costs no memory; a table that grows in steps costs two or three times its own.
+    let mut found = Vec::with_capacity(len / MIN_ENTRY);
     let mut entries = section.entries(bases);
     let mut last = None;
     while let Ok(Some(entry)) = entries.next() {

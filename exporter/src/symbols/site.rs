@@ -2,6 +2,7 @@
 
 use memprov_ledger::evidence::MapFlags;
 use memprov_ledger::identity::ModuleId;
+use memprov_ledger::pieces::is_size_class;
 use memprov_ledger::stack::{Frame, Module, Stack, StackEnd};
 
 use super::demangle::short;
@@ -180,12 +181,6 @@ fn is_object(allocator: &str, len: u64, flags: MapFlags) -> bool {
         "go" | "jvm" | "node" => false,
         _ => !flags.inaccessible && !len.is_multiple_of(MIB) && !is_size_class(len),
     }
-}
-
-/// Whether a length is 4, 5, 6 or 7 times a power of two (or 1, 2, 3 times): allocators grow by such steps, as
-/// jemalloc's classes of sizes do (2.5 MiB, 3.5 MiB). An object of just such a length is taken for memory to divide.
-fn is_size_class(len: u64) -> bool {
-    len != 0 && len >> len.trailing_zeros() < 8
 }
 
 fn site(frames: &[Seen<'_>], end: StackEnd) -> Option<Site> {

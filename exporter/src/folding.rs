@@ -31,7 +31,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// How often all spaces are looked through for questions and for what is to be forgotten.
 const LOOK: Duration = Duration::from_millis(250);
 /// Evidence older than this many nanoseconds is no longer resolved.
-const MEMORY_NANOS: u64 = 30_000_000_000;
+const MEMORY_NANOS: u64 = 5_000_000_000;
 /// Evidence that waits for a watermark at most; beyond it a stalled source is passed over.
 const WAITING: usize = 1 << 18;
 /// How long names may delay a report.

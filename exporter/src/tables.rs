@@ -7,7 +7,7 @@ use memprov_ledger::identity::{ModuleId, StackId};
 use memprov_ledger::stack::{Module, Stack};
 
 use crate::report::FrameView;
-use crate::symbols::{Attribution, Call, Name, attribute, needs, place};
+use crate::symbols::{Attribution, Call, GENERATED, Name, attribute, needs, place};
 
 /// A function: its module and its start, or an address of it where its start is not known.
 pub type Function = (ModuleId, u64);
@@ -85,7 +85,8 @@ impl Tables {
                     function: name.and_then(|name| name.as_deref()).map(str::to_owned),
                     module: module.map(|m| m.name.clone()),
                     build_id: module.and_then(|m| m.build_id.clone()),
-                    offset: frame.address,
+                    // An address of generated code means nothing outside its process, and stays in it.
+                    offset: module.map_or(0, |m| if m.name == GENERATED { 0 } else { frame.address }),
                     line: None,
                 }
             })

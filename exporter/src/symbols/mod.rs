@@ -37,7 +37,7 @@ pub use elf::ElfError;
 pub use known::known_name;
 pub use lines::{Line, lines};
 pub use names::Namer;
-pub use site::{Attribution, Call, Name, Site, Stability, attribute, needs, place};
+pub use site::{Attribution, Call, GENERATED, Name, Site, Stability, attribute, needs, place};
 pub use source::{FileIdentity, ModuleSource, OpenError};
 pub use unwind::{Limits, RawUserStack, Table, UnwindError, Unwinder, Unwound};
 

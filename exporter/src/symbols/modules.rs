@@ -161,7 +161,7 @@ impl Modules {
                 let Some(place) = perf_map(&root, tgid) else { return Binding::Nothing };
                 let index = self.entry(Key::Generated(tgid, since), || {
                     let kind = SourceKind::PerfMap { root, tgid, place };
-                    Entry::closed("[jit]".to_owned(), ModuleRole::Code, kind)
+                    Entry::closed(super::GENERATED.to_owned(), ModuleRole::Code, kind)
                 });
                 bound(index, 0)
             }

@@ -12,6 +12,11 @@ use super::known::{Part, part};
 const KEY_FRAMES: usize = 3;
 const MIB: u64 = 1 << 20;
 
+/// The name of the module that stands for the generated code of one process.
+pub const GENERATED: &str = "[jit]";
+/// Generated code that nothing names, in keys and for people.
+const UNNAMED_CODE: &str = "[generated]";
+
 /// What happened at the leaf of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -209,19 +214,22 @@ fn of(frames: &[&Seen<'_>], end: StackEnd) -> Site {
 fn key(frame: &Seen<'_>) -> String {
     match (frame.module, frame.name) {
         (Some(module), Some(name)) => format!("{}!{name}", without_version(&module.name)),
+        // Its address is one of this process alone.
+        (Some(module), None) if module.name == GENERATED => UNNAMED_CODE.to_owned(),
         (Some(module), None) => {
             let id = module.build_id.as_deref().unwrap_or(&module.name);
             format!("{id}+{:#x}", frame.function)
         }
-        (None, _) => "[generated]".to_owned(),
+        (None, _) => UNNAMED_CODE.to_owned(),
     }
 }
 
 fn label(frame: &Seen<'_>) -> String {
     match (frame.module, frame.name) {
         (_, Some(name)) => short(name).to_owned(),
+        (Some(module), None) if module.name == GENERATED => UNNAMED_CODE.to_owned(),
         (Some(module), None) => format!("{}+{:#x}", module.name, frame.function),
-        (None, _) => "[generated]".to_owned(),
+        (None, _) => UNNAMED_CODE.to_owned(),
     }
 }
 

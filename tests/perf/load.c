@@ -212,8 +212,8 @@ static int calls(void)
 	char *deep = alloca(6000);
 
 	memset(deep, 1, 6000);
-	median_of("pair_ns", 60, 300, pair);
-	median_of("getppid_ns", 60, 10000, ppid);
+	median_of("pair_ns", 40, 300, pair);
+	median_of("getppid_ns", 40, 10000, ppid);
 	return deep[17] != 1;
 }
 

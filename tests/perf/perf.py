@@ -213,11 +213,11 @@ def watch(what, agent, seconds, slices, limit_cpu, limit_memory):
     whole = 100 * (looks[-1] - begun) / (hosts[-1].at - hosts[0].at)
     _, lo, hi = median(shares)
     did = hosts[-1].since(hosts[0])
-    others = did["cpus"] - whole / 100
+    rest = did["cpus"] - whole / 100
     more = {k: 100 * (v - named.get(k, 0)) / sum(spans) for k, v in threads(agent.pid).items()}
     detail = ", ".join(f"{k} {v:.2f}" for k, v in sorted(more.items(), key=lambda x: -x[1]) if v >= 0.005)
     row(f"{what}: CPU of the agent", whole, "% of a CPU", lo, hi, limit_cpu,
-        f"others used {others:.2f} CPUs, {did['forks']:.0f} forks/s, {did['faults']:.0f} faults/s; {detail}")
+        f"others used {rest:.2f} CPUs, {did['forks']:.0f} forks/s, {did['faults']:.0f} faults/s; {detail}")
     m = memory(agent.pid)
     row(f"{what}: memory", m["VmRSS"], "MiB", limit=limit_memory,
         note=f"anonymous {m['RssAnon']:.1f}, file and rings {m['RssFile']:.1f}, highest {m['VmHWM']:.1f}")
@@ -365,10 +365,9 @@ def compile_job():
 
 def accuracy():
     """First touch by a sample against every fault: one agent a seed, as it draws its sample at start."""
-    pages, seconds = 200_000, 20
+    pages, seconds = 400_000, 12
     large, inside, all_small, withheld, unknown = [], 0, 0, 0, []
     for seed in range(ARGS.seeds):
-        # Also a fast one: the agent's budget of faults then runs out, and the shares must say so.
         with Load("touch", seed, pages, seconds) as load:
             load.line()
             with Agent("--pid", str(load.pid), "--interval", "5s") as agent:

@@ -190,14 +190,14 @@ fn flat(request: &ExportMetricsServiceRequest) -> Vec<Flat<'_>> {
     all
 }
 
-/// Sum of a metric by resource, with what `also` says of a point.
+/// Sum of a metric of integers by resource, with what `also` says of a point.
 fn sums(
     request: &ExportMetricsServiceRequest,
     also: &str,
 ) -> BTreeMap<(String, String, String), i64> {
     let mut sums = BTreeMap::new();
     for flat in flat(request) {
-        if flat.metric.ends_with(".age") {
+        if matches!(flat.point.value, Some(Value::AsDouble(_))) {
             continue;
         }
         let resource = flat.resource["service.instance.id"].clone();

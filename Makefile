@@ -32,6 +32,8 @@ test:
 bench:
 	@.ci/setup build
 	@cargo bench --locked --workspace
+	@cargo build --quiet --release --locked -p memprov
+	@tests/perf/perf.py --memprov $(MEMPROV) --pairs 7 calls
 
 lint:
 	@.ci/lint

@@ -81,6 +81,18 @@ impl Pending {
         new
     }
 
+    /// Waits for a process once more, because its scan did not read all that is needed now. Returns whether there are
+    /// tries left.
+    pub fn again(&mut self, tgid: Tgid) -> bool {
+        let tries = self.tries.entry(tgid).or_default();
+        *tries += 1;
+        let left = *tries <= RETRIES;
+        if left {
+            self.waiting.insert(tgid);
+        }
+        left
+    }
+
     /// Whether all scans are in, or time is up.
     #[must_use]
     pub fn done(&self, now: MonoTime) -> bool {

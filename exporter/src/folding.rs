@@ -322,7 +322,10 @@ impl Folding<'_> {
         for p in pending.iter_mut().filter(about_one) {
             for space in self.fuser.subjects(p.ask.pid) {
                 let Some(tgid) = space.tgids.first().copied() else { continue };
-                if p.add(tgid) {
+                // A scan from before a fork was known did not read what is common with the child.
+                let related = self.fuser.ledger().has_relative(tgid);
+                let blind = related && space.scan.as_ref().is_some_and(|s| !s.exclusive_known);
+                if p.add(tgid) || blind && p.again(tgid) {
                     jobs.push(self.plan.urgent(self.fuser.ledger(), tgid, now));
                 }
             }

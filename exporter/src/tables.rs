@@ -86,7 +86,8 @@ impl Tables {
                     module: module.map(|m| m.name.clone()),
                     build_id: module.and_then(|m| m.build_id.clone()),
                     // An address of generated code means nothing outside its process, and stays in it.
-                    offset: module.map_or(0, |m| if m.name == GENERATED { 0 } else { frame.address }),
+                    offset: module
+                        .map_or(0, |m| if m.name == GENERATED { 0 } else { frame.address }),
                     line: None,
                 }
             })

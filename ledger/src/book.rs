@@ -11,7 +11,7 @@ use crate::identity::{IntervalId, ObjectKey, PAGE, SpaceId};
 use crate::ledger::Ledger;
 use crate::pages::{BLOCK, PageState};
 use crate::pieces::{Origin, Piece, Traits};
-use crate::relatives::{Common, Copied, Relatives, copies};
+use crate::relatives::{Common, Families, Relatives};
 use crate::scan::{Scan, object};
 use crate::space::Space;
 use crate::time::MonoTime;
@@ -212,8 +212,7 @@ pub struct Sharing<'a> {
     pub(crate) ledger: &'a Ledger,
     /// Which spaces map an object.
     pub(crate) mappers: BTreeMap<ObjectKey, Vec<SpaceId>>,
-    /// Scans of spaces with a live relative, by space.
-    copies: BTreeMap<SpaceId, Copied<'a>>,
+    families: Families<'a>,
 }
 
 impl Ledger {
@@ -226,7 +225,7 @@ impl Ledger {
                 mappers.entry(*key).or_default().push(space.id);
             }
         }
-        Sharing { ledger: self, mappers, copies: copies(self) }
+        Sharing { ledger: self, mappers, families: Families::of(self) }
     }
 }
 
@@ -235,7 +234,7 @@ impl Sharing<'_> {
     #[must_use]
     pub fn close(&self, space: &Space) -> Option<Closed> {
         let scan = space.scan.as_deref()?;
-        let relatives = Relatives::of(space, self.ledger, &self.copies);
+        let relatives = self.families.relatives(space);
         let page_class = if scan.at_rest && scan.slack == 0 {
             EvidenceClass::Exact
         } else {

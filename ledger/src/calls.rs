@@ -213,10 +213,14 @@ impl Space {
         }
     }
 
-    /// The parts inside `within`, or none when calls that overlap in time leave it open what is there.
+    /// The parts inside `within`, or none when other calls left it open what is there.
     fn certain(&self, within: Extent, when: Span) -> Vec<Piece> {
         let displaced = |d: &Mark| d.when.overlaps(when) && d.extent.overlaps(within);
-        let racing = |p: &Piece| p.born.end >= when.begin && !p.traits.has(Traits::UNSEEN);
+        // What a doubt left there may be another mapping by now, whose record is still to come.
+        let racing = |p: &Piece| {
+            p.born.end >= when.begin && !p.traits.has(Traits::UNSEEN)
+                || p.traits.has(Traits::DOUBTED)
+        };
         let mut parts: Vec<Piece> =
             self.pieces.overlapping(within).map(|p| p.part(within)).collect();
         for part in parts.iter_mut().filter(|p| p.born.begin < self.loss) {

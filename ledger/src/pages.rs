@@ -75,13 +75,14 @@ impl PageSet {
         self.blocks[first..]
             .iter()
             .take_while(move |(index, _)| index * BLOCK < within.end)
-            .flat_map(|(index, block)| {
+            .flat_map(move |(index, block)| {
                 let base = index * BLOCK;
-                block.runs().map(move |r| {
+                block.runs(within.start.saturating_sub(base) / PAGE).map(move |r| {
                     let start = base + u64::from(r.first) * PAGE;
                     (Extent::new(start, u64::from(r.pages) * PAGE), r.state)
                 })
             })
+            .take_while(move |(extent, _)| extent.start < within.end)
             .map(move |(extent, state)| (extent.intersect(within), state))
             .filter(|(extent, _)| !extent.is_empty())
     }
@@ -115,13 +116,20 @@ impl PageSet {
 }
 
 impl Block {
-    fn runs(&self) -> Box<dyn Iterator<Item = Run> + '_> {
+    /// Its runs from page `from` on; the first may begin before it.
+    fn runs(&self, from: u64) -> Box<dyn Iterator<Item = Run> + '_> {
         match self {
             Self::Uniform(state) => {
                 Box::new(std::iter::once(Run { first: 0, pages: 512, state: *state }))
             }
-            Self::Runs(runs) => Box::new(runs.iter().copied()),
-            Self::Bitmaps(planes) => Box::new(BitmapRuns { planes, next: 0 }),
+            Self::Runs(runs) => {
+                let first = runs.partition_point(|r| u64::from(r.first + r.pages) <= from);
+                Box::new(runs[first..].iter().copied())
+            }
+            Self::Bitmaps(planes) => {
+                let next = usize::try_from(from).map_or(PAGES, |from| from.min(PAGES));
+                Box::new(BitmapRuns { planes, next })
+            }
         }
     }
 

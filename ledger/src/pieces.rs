@@ -11,6 +11,8 @@ use crate::time::Span;
 
 /// Pieces of a chunk at most.
 const CHUNK: usize = 64;
+/// Pieces that a chunk makes room for at a time.
+const GROWTH: usize = 8;
 
 /// What a mapping is made of, once the kernel's list of mappings told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,8 +142,48 @@ impl Piece {
 
 #[derive(Clone, Debug)]
 struct Chunk {
+    /// Start of the first piece.
     start: u64,
+    /// End of the last piece.
+    end: u64,
+    /// At least one.
     pieces: Arc<Vec<Piece>>,
+}
+
+impl Chunk {
+    fn new(pieces: Vec<Piece>) -> Self {
+        let mut chunk = Self { start: 0, end: 0, pieces: Arc::new(pieces) };
+        chunk.measure();
+        chunk
+    }
+
+    /// Sets its addresses to those of its pieces; whether it has any.
+    fn measure(&mut self) -> bool {
+        let (Some(first), Some(last)) = (self.pieces.first(), self.pieces.last()) else {
+            return false;
+        };
+        (self.start, self.end) = (first.extent.start, last.extent.end);
+        true
+    }
+
+    /// The first piece that ends behind `addr`. It is looked for where it would be if all were alike: what a search
+    /// waits for is memory that is in no cache.
+    fn first_behind(&self, addr: u64) -> usize {
+        let count = self.pieces.len();
+        if addr >= self.end {
+            return count;
+        }
+        let share = u128::from(addr.saturating_sub(self.start)) * count as u128
+            / u128::from(self.end.saturating_sub(self.start)).max(1);
+        let mut at = usize::try_from(share).unwrap_or(0).min(count - 1);
+        while at > 0 && self.pieces[at - 1].extent.end > addr {
+            at -= 1;
+        }
+        while self.pieces[at].extent.end <= addr {
+            at += 1;
+        }
+        at
+    }
 }
 
 /// Disjoint pieces in address order.
@@ -173,7 +215,7 @@ impl PieceMap {
     #[must_use]
     pub fn find(&self, addr: u64) -> Option<&Piece> {
         let chunk = self.chunks.get(self.chunk_at(addr))?;
-        let at = chunk.pieces.partition_point(|p| p.extent.end <= addr);
+        let at = chunk.first_behind(addr);
         chunk.pieces.get(at).filter(|p| p.extent.contains(addr))
     }
 
@@ -183,7 +225,7 @@ impl PieceMap {
             .iter()
             .take_while(move |c| c.start < within.end)
             .flat_map(move |c| {
-                let first = c.pieces.partition_point(|p| p.extent.end <= within.start);
+                let first = c.first_behind(within.start);
                 c.pieces[first..].iter()
             })
             .take_while(move |p| p.extent.start < within.end)
@@ -215,27 +257,27 @@ impl PieceMap {
         let mut index = self.chunk_at(within.start);
         let mut put = Vec::new();
         while let Some(chunk) = self.chunks.get_mut(index).filter(|c| c.start < within.end) {
-            let first = chunk.pieces.partition_point(|p| p.extent.end <= within.start);
-            let last = chunk.pieces.partition_point(|p| p.extent.start < within.end);
-            if first >= last {
+            let first = chunk.first_behind(within.start);
+            let behind = chunk.pieces[first..].iter();
+            let last = first + behind.take_while(|p| p.extent.start < within.end).count();
+            if first == last {
                 index += 1;
                 continue;
             }
             let pieces = Arc::make_mut(&mut chunk.pieces);
-            let head = pieces[first].part(Extent { start: 0, end: within.start });
-            let tail = pieces[last - 1].part(Extent { start: within.end, end: u64::MAX });
-            put.clear();
-            if !head.extent.is_empty() {
-                put.push(head);
-            }
-            for piece in &pieces[first..last] {
-                each(piece.part(within), &mut put);
-            }
-            if !tail.extent.is_empty() {
-                put.push(tail);
+            for piece in pieces.drain(first..last) {
+                let (start, end) = (piece.extent.start, piece.extent.end);
+                let tail = (end > within.end)
+                    .then(|| piece.part(Extent { start: within.end, end: u64::MAX }));
+                if start < within.start {
+                    put.push(piece.part(Extent { start: 0, end: within.start }));
+                }
+                let inside = start >= within.start && end <= within.end;
+                each(if inside { piece } else { piece.part(within) }, &mut put);
+                put.extend(tail);
             }
             self.len = self.len + put.len() - (last - first);
-            pieces.splice(first..last, put.drain(..));
+            pieces.splice(first..first, put.drain(..));
             index = self.settle(index);
         }
     }
@@ -243,22 +285,40 @@ impl PieceMap {
     /// Restores the form of the chunk at `index` after a change; the index of the chunk behind it.
     fn settle(&mut self, index: usize) -> usize {
         let chunk = &mut self.chunks[index];
-        match chunk.pieces.first() {
-            None => {
-                self.chunks.remove(index);
-                return index;
-            }
-            Some(first) => chunk.start = first.extent.start,
+        if chunk.pieces.len() > CHUNK {
+            let pieces = Arc::make_mut(&mut chunk.pieces);
+            let behind = pieces.split_off(pieces.len() / 2);
+            pieces.shrink_to(pieces.len() + GROWTH);
+            chunk.measure();
+            self.chunks.insert(index + 1, Chunk::new(behind));
+            return index + 2;
         }
-        if chunk.pieces.len() <= CHUNK {
+        if !chunk.measure() {
+            self.chunks.remove(index);
+            return index;
+        }
+        if chunk.pieces.capacity() > chunk.pieces.len() + CHUNK / 4
+            && chunk.pieces.len() < CHUNK / 2
+        {
+            let pieces = Arc::make_mut(&mut chunk.pieces);
+            pieces.shrink_to(pieces.len() + GROWTH);
+        }
+        self.merge(index)
+    }
+
+    /// Puts the chunk at `index` to its left neighbour when both are small; the index of the chunk behind it.
+    fn merge(&mut self, index: usize) -> usize {
+        let Some(left) = index.checked_sub(1) else { return index + 1 };
+        if self.chunks[left].pieces.len() + self.chunks[index].pieces.len() > CHUNK / 2 {
             return index + 1;
         }
-        let pieces = Arc::make_mut(&mut chunk.pieces);
-        let behind = pieces.split_off(pieces.len() / 2);
-        pieces.shrink_to_fit();
-        let start = behind[0].extent.start;
-        self.chunks.insert(index + 1, Chunk { start, pieces: Arc::new(behind) });
-        index + 2
+        let chunk = self.chunks.remove(index);
+        let pieces = Arc::make_mut(&mut self.chunks[left].pieces);
+        pieces.reserve_exact(chunk.pieces.len());
+        pieces.extend(chunk.pieces.iter().cloned());
+        pieces.shrink_to(pieces.len() + GROWTH);
+        self.chunks[left].measure();
+        index
     }
 
     /// Puts a piece where nothing is.
@@ -272,19 +332,23 @@ impl PieceMap {
         let start = piece.extent.start;
         let index = self.chunk_at(start);
         let Some(chunk) = self.chunks.get_mut(index) else {
-            self.chunks.push(Chunk { start, pieces: Arc::new(vec![piece]) });
+            self.chunks.push(Chunk::new(vec![piece]));
             return;
         };
-        let at = chunk.pieces.partition_point(|p| p.extent.start < start);
+        let at = chunk.first_behind(start);
         if chunk.pieces.len() == CHUNK && (at == 0 || at == CHUNK) {
             // Mappings mostly grow in one direction: a full chunk is left full.
             let place = index + usize::from(at != 0);
             let mut pieces = Vec::with_capacity(CHUNK);
             pieces.push(piece);
-            self.chunks.insert(place, Chunk { start, pieces: Arc::new(pieces) });
+            self.chunks.insert(place, Chunk::new(pieces));
             return;
         }
-        Arc::make_mut(&mut chunk.pieces).insert(at, piece);
+        let pieces = Arc::make_mut(&mut chunk.pieces);
+        if pieces.len() == pieces.capacity() {
+            pieces.reserve_exact(GROWTH);
+        }
+        pieces.insert(at, piece);
         self.settle(index);
     }
 

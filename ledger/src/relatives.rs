@@ -15,14 +15,31 @@ use crate::ranges::RangeSet;
 use crate::scan::Scan;
 use crate::space::Space;
 
+/// All families of two and more.
+#[derive(Debug)]
+pub(crate) struct Families<'a> {
+    /// Members by family, oldest first.
+    members: BTreeMap<SpaceId, Vec<SpaceId>>,
+    /// Scans of the members.
+    copies: BTreeMap<SpaceId, Copied<'a>>,
+}
+
 /// A scan of a space that has a live relative.
 #[derive(Debug)]
-pub(crate) struct Copied<'a> {
+struct Copied<'a> {
     scan: &'a Scan,
     /// By interval and offset, with the farthest offset that any piece of that interval up to this one reaches.
     pieces: Vec<(&'a Piece, u64)>,
     /// It has common pages in a mapping that was found late.
     lost: bool,
+}
+
+/// The relatives of one space.
+#[derive(Debug)]
+pub(crate) struct Relatives<'a> {
+    /// Scans of those that are older.
+    older: Vec<&'a Copied<'a>>,
+    count: usize,
 }
 
 /// Bytes of common pages, and how sure that is.
@@ -34,26 +51,29 @@ pub(crate) struct Common {
     pub(crate) guessed: bool,
 }
 
-/// The relatives of one space.
-#[derive(Debug)]
-pub(crate) struct Relatives<'a> {
-    older: Vec<&'a Copied<'a>>,
-    count: usize,
-}
-
 fn common(state: PageState) -> bool {
     state.anon() && !state.has(PageState::EXCLUSIVE)
 }
 
-/// Scans of all spaces that have a live relative.
-pub(crate) fn copies(ledger: &Ledger) -> BTreeMap<SpaceId, Copied<'_>> {
-    let mut members: BTreeMap<SpaceId, usize> = BTreeMap::new();
-    for space in ledger.spaces() {
-        *members.entry(space.family).or_default() += 1;
+impl<'a> Families<'a> {
+    pub(crate) fn of(ledger: &'a Ledger) -> Self {
+        let mut members: BTreeMap<SpaceId, Vec<SpaceId>> = BTreeMap::new();
+        for space in ledger.spaces() {
+            members.entry(space.family).or_default().push(space.id);
+        }
+        members.retain(|_, members| members.len() > 1);
+        let related = ledger.spaces().filter(|s| members.contains_key(&s.family));
+        let copied = |s: &'a Space| Some((s.id, Copied::new(s.scan.as_deref()?)));
+        let copies = related.filter_map(copied).collect();
+        Self { members, copies }
     }
-    let related = |s: &&Space| members.get(&s.family).is_some_and(|n| *n > 1);
-    let copied = ledger.spaces().filter(related);
-    copied.filter_map(|s| Some((s.id, Copied::new(s.scan.as_deref()?)))).collect()
+
+    pub(crate) fn relatives(&'a self, space: &Space) -> Relatives<'a> {
+        let members = self.members.get(&space.family).map_or(&[][..], Vec::as_slice);
+        let older = members.iter().take_while(|id| **id < space.id);
+        let older = older.filter_map(|id| self.copies.get(id)).collect();
+        Relatives { older, count: members.len().saturating_sub(1) }
+    }
 }
 
 impl<'a> Copied<'a> {
@@ -90,18 +110,7 @@ impl<'a> Copied<'a> {
     }
 }
 
-impl<'a> Relatives<'a> {
-    pub(crate) fn of(
-        space: &Space,
-        ledger: &Ledger,
-        copies: &'a BTreeMap<SpaceId, Copied<'a>>,
-    ) -> Self {
-        let relatives = || ledger.family(space.family).filter(|s| s.id != space.id);
-        let older = relatives().filter(|s| s.id < space.id);
-        let older = older.filter_map(|s| copies.get(&s.id)).collect();
-        Self { older, count: relatives().count() }
-    }
-
+impl Relatives<'_> {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
@@ -115,16 +124,16 @@ impl<'a> Relatives<'a> {
     /// Of the pages in `extent`, a part of `piece`, which are not exclusive: those that an older relative owns, or can
     /// own.
     pub(crate) fn common(&self, piece: &Piece, extent: Extent) -> Common {
-        let (from, to) = (piece.offset_of(extent.start), piece.offset_of(extent.end));
         // An interval that a list of mappings began may be another one in a relative.
         let unseen = piece.traits.has(Traits::UNSEEN) && !self.oldest();
-        let lost = unseen || self.older.iter().any(|o| o.lost);
-        if lost {
-            return Common { joint: extent.len(), guessed: true };
-        }
-        let mut found = Vec::new();
-        self.older.iter().for_each(|o| o.common(piece.id, from, to, &mut found));
-        let joint = RangeSet::union(found).bytes().min(extent.len());
+        let joint = if unseen || self.older.iter().any(|o| o.lost) {
+            extent.len()
+        } else {
+            let (from, to) = (piece.offset_of(extent.start), piece.offset_of(extent.end));
+            let mut found = Vec::new();
+            self.older.iter().for_each(|o| o.common(piece.id, from, to, &mut found));
+            RangeSet::union(found).bytes().min(extent.len())
+        };
         Common { joint, guessed: self.count > 1 }
     }
 }

@@ -41,7 +41,7 @@ static uint64_t clock_of(clockid_t clock)
 
 static void rest(uint64_t until)
 {
-	struct timespec at = { until / 1000000000, until % 1000000000 };
+	struct timespec at = {until / 1000000000, until % 1000000000};
 
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL))
 		;
@@ -236,11 +236,11 @@ static int faults(int rounds)
 	return 0;
 }
 
-#define TOUCHER(name)                                                                              \
-	static __attribute__((noinline)) void name(char *page)                                     \
-	{                                                                                          \
-		*(volatile char *)page = #name[0];                                                 \
-		__asm__ volatile("" ::: "memory");                                                 \
+#define TOUCHER(name)                                          \
+	static __attribute__((noinline)) void name(char *page) \
+	{                                                      \
+		*(volatile char *)page = #name[0];             \
+		__asm__ volatile("" ::: "memory");             \
 	}
 TOUCHER(touch_half)
 TOUCHER(touch_quarter)
@@ -259,17 +259,10 @@ static const struct toucher {
 	void (*touch)(char *page);
 	int weight;
 } touchers[] = {
-	{ "touch_half", touch_half, 64 },
-	{ "touch_quarter", touch_quarter, 32 },
-	{ "touch_eighth", touch_eighth, 16 },
-	{ "touch_small_1", touch_small_1, 4 },
-	{ "touch_small_2", touch_small_2, 3 },
-	{ "touch_small_3", touch_small_3, 2 },
-	{ "touch_small_4", touch_small_4, 2 },
-	{ "touch_small_5", touch_small_5, 2 },
-	{ "touch_small_6", touch_small_6, 1 },
-	{ "touch_small_7", touch_small_7, 1 },
-	{ "touch_small_8", touch_small_8, 1 },
+	{"touch_half", touch_half, 64},      {"touch_quarter", touch_quarter, 32}, {"touch_eighth", touch_eighth, 16},
+	{"touch_small_1", touch_small_1, 4}, {"touch_small_2", touch_small_2, 3},  {"touch_small_3", touch_small_3, 2},
+	{"touch_small_4", touch_small_4, 2}, {"touch_small_5", touch_small_5, 2},  {"touch_small_6", touch_small_6, 1},
+	{"touch_small_7", touch_small_7, 1}, {"touch_small_8", touch_small_8, 1},
 };
 #define TOUCHERS (sizeof(touchers) / sizeof(*touchers))
 
@@ -277,7 +270,7 @@ static const struct toucher {
 static int touch(unsigned seed, long count, long seconds)
 {
 	char *at = pages(count);
-	long touched[TOUCHERS] = { 0 };
+	long touched[TOUCHERS] = {0};
 	uint64_t begin;
 
 	madvise(at, count * PAGE, MADV_NOHUGEPAGE);
@@ -309,7 +302,7 @@ static int touch(unsigned seed, long count, long seconds)
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
-	long n[4] = { 0 };
+	long n[4] = {0};
 
 	for (int i = 2; i < argc && i < 6; i++)
 		n[i - 2] = atol(argv[i]);

@@ -30,7 +30,7 @@ const ARROWS: [(&str, &[&str]); 7] = [
 ];
 
 /// Families of crates, and the members that may name them.
-const RESERVED: [(&str, &[&str]); 7] = [
+const RESERVED: [(&str, &[&str]); 6] = [
     ("libbpf", &["memprov-bpf"]),
     ("perf-event", &["memprov-perfmem"]),
     ("opentelemetry", &["memprov", "memprov-tests"]),

@@ -108,24 +108,24 @@ static __always_inline int enter(enum call call)
 }
 
 /* Writes one stack; the three sizes differ in nothing but the reservation. */
-#define WRITE_STACK(size, read)                                                                    \
-	({                                                                                         \
-		struct side_##size *side = bpf_ringbuf_reserve(&stacks, sizeof(*side), 0);         \
-		__u32 bytes = 0;                                                                   \
-		if (side) {                                                                        \
-			bytes = read;                                                              \
-			if (bytes) {                                                               \
-				fill_side(&side->head, begin, regs);                               \
-				side->head.kind = SIDE_STACK;                                      \
-				side->head.bytes = bytes;                                          \
-				if (known || bytes < want)                                         \
-					side->head.flags |= SIDE_COMPLETE;                         \
-				bpf_ringbuf_submit(side, wake_flag(&stacks, stacks_wake));         \
-			} else {                                                                   \
-				bpf_ringbuf_discard(side, BPF_RB_NO_WAKEUP);                       \
-			}                                                                          \
-		}                                                                                  \
-		bytes != 0;                                                                        \
+#define WRITE_STACK(size, read)                                                            \
+	({                                                                                 \
+		struct side_##size *side = bpf_ringbuf_reserve(&stacks, sizeof(*side), 0); \
+		__u32 bytes = 0;                                                           \
+		if (side) {                                                                \
+			bytes = read;                                                      \
+			if (bytes) {                                                       \
+				fill_side(&side->head, begin, regs);                       \
+				side->head.kind = SIDE_STACK;                              \
+				side->head.bytes = bytes;                                  \
+				if (known || bytes < want)                                 \
+					side->head.flags |= SIDE_COMPLETE;                 \
+				bpf_ringbuf_submit(side, wake_flag(&stacks, stacks_wake)); \
+			} else {                                                           \
+				bpf_ringbuf_discard(side, BPF_RB_NO_WAKEUP);               \
+			}                                                                  \
+		}                                                                          \
+		bytes != 0;                                                                \
 	})
 
 static __always_inline bool write_stack(__u64 begin, const struct pt_regs *regs)
@@ -187,8 +187,7 @@ static __always_inline __u32 take_stack(struct thread *thread, const struct reco
 }
 
 /* Writes a record of a call or a process; `regs`: take the stack of these registers first. */
-static __always_inline void write_record(struct thread *thread, struct call_record *made,
-					 const struct pt_regs *regs)
+static __always_inline void write_record(struct thread *thread, struct call_record *made, const struct pt_regs *regs)
 {
 	struct call_record *record = NULL;
 	bool may = may_write(thread, made->head.tgid, made->head.begin);
@@ -207,8 +206,8 @@ static __always_inline void write_record(struct thread *thread, struct call_reco
 	bpf_ringbuf_submit(record, wake_flag(&lifecycle, lifecycle_wake));
 }
 
-static __always_inline void write_name(struct thread *thread, struct record_head *head, __u64 address,
-				       __u64 length, __u64 name)
+static __always_inline void write_name(struct thread *thread, struct record_head *head, __u64 address, __u64 length,
+				       __u64 name)
 {
 	struct name_record *record = NULL;
 	long read = 0;

@@ -41,22 +41,22 @@ static __always_inline __u32 touch_hash(__u64 number)
 	return x >> 32;
 }
 
-#define WRITE_FAULT(size, read)                                                                    \
-	({                                                                                         \
-		struct side_##size *side = bpf_ringbuf_reserve(&stacks, sizeof(*side), 0);         \
-		if (side) {                                                                        \
-			__u32 bytes = read;                                                        \
-			fill_side(&side->head, bpf_ktime_get_ns(), &regs);                         \
-			side->head.kind = SIDE_FAULT;                                              \
-			side->head.bytes = bytes;                                                  \
-			side->head.error = error;                                                  \
-			side->head.address = address;                                              \
-			side->head.threshold = bound;                                              \
-			if (known || bytes < want)                                                 \
-				side->head.flags |= SIDE_COMPLETE;                                 \
-			bpf_ringbuf_submit(side, wake_flag(&stacks, stacks_wake));                 \
-		}                                                                                  \
-		side != NULL;                                                                      \
+#define WRITE_FAULT(size, read)                                                            \
+	({                                                                                 \
+		struct side_##size *side = bpf_ringbuf_reserve(&stacks, sizeof(*side), 0); \
+		if (side) {                                                                \
+			__u32 bytes = read;                                                \
+			fill_side(&side->head, bpf_ktime_get_ns(), &regs);                 \
+			side->head.kind = SIDE_FAULT;                                      \
+			side->head.bytes = bytes;                                          \
+			side->head.error = error;                                          \
+			side->head.address = address;                                      \
+			side->head.threshold = bound;                                      \
+			if (known || bytes < want)                                         \
+				side->head.flags |= SIDE_COMPLETE;                         \
+			bpf_ringbuf_submit(side, wake_flag(&stacks, stacks_wake));         \
+		}                                                                          \
+		side != NULL;                                                              \
 	})
 
 /* `at`: the user registers, or NULL to look for them. */

@@ -40,21 +40,18 @@ enum bpf_func_id___ask {
 	BPF_FUNC_get_current_task_btf___ask = 1,
 	BPF_FUNC_task_pt_regs___ask,
 };
-#define HAS_HELPER(name)                                                                           \
-	bpf_core_enum_value_exists(enum bpf_func_id___ask, BPF_FUNC_##name##___ask)
+#define HAS_HELPER(name) bpf_core_enum_value_exists(enum bpf_func_id___ask, BPF_FUNC_##name##___ask)
 
 /*
  * Read a field of the current task, or of its address space. Since Linux 5.11 with plain loads,
  * before with a call for each.
  */
-#define READ_CURRENT(field)                                                                        \
-	(HAS_HELPER(get_current_task_btf) ?                                                        \
-		 bpf_get_current_task_btf()->field :                                               \
-		 BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), field))
-#define READ_CURRENT_MM(field)                                                                     \
-	(HAS_HELPER(get_current_task_btf) ?                                                        \
-		 bpf_get_current_task_btf()->mm->field :                                           \
-		 BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), mm, field))
+#define READ_CURRENT(field)                                                   \
+	(HAS_HELPER(get_current_task_btf) ? bpf_get_current_task_btf()->field \
+					  : BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), field))
+#define READ_CURRENT_MM(field)                                                    \
+	(HAS_HELPER(get_current_task_btf) ? bpf_get_current_task_btf()->mm->field \
+					  : BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), mm, field))
 
 /* arch/x86/include/asm/ptrace.h. The layout is user-space ABI, so it is read as a whole and not relocated. */
 struct pt_regs {
@@ -116,11 +113,11 @@ struct trace_event_raw_sys_exit {
 #define PAGE_SIZE 4096UL
 #define MAX_ERRNO 4095UL
 
-#define MAP_FIXED 0x10
-#define MAP_FIXED_NOREPLACE 0x100000
-#define PR_SET_VMA 0x53564d41
+#define MAP_FIXED            0x10
+#define MAP_FIXED_NOREPLACE  0x100000
+#define PR_SET_VMA           0x53564d41
 #define PR_SET_VMA_ANON_NAME 0
-#define IPC_SHMAT 21
-#define IPC_SHMDT 22
+#define IPC_SHMAT            21
+#define IPC_SHMDT            22
 
 #endif

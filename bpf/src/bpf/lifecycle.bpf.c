@@ -27,16 +27,16 @@ enum side_flag abi_side_flag = 0;
  * registers, but Linux 5.10 does not know its type everywhere; ctx[1] is what they return.
  */
 
-#define FENTRY(function, call, compat)                                                             \
-	SEC("fentry/" #function)                                                                   \
-	int BPF_PROG(enter_##function)                                                             \
-	{                                                                                          \
-		return enter(call);                                                                \
-	}                                                                                          \
-	SEC("fexit/" #function)                                                                    \
-	int leave_##function(unsigned long long *ctx)                                              \
-	{                                                                                          \
-		return leave(call, compat, saved_regs(), ctx[1]);                                  \
+#define FENTRY(function, call, compat)                            \
+	SEC("fentry/" #function)                                  \
+	int BPF_PROG(enter_##function)                            \
+	{                                                         \
+		return enter(call);                               \
+	}                                                         \
+	SEC("fexit/" #function)                                   \
+	int leave_##function(unsigned long long *ctx)             \
+	{                                                         \
+		return leave(call, compat, saved_regs(), ctx[1]); \
 	}
 
 FENTRY(__x64_sys_mmap, CALL_MMAP, false)
@@ -109,16 +109,16 @@ int BPF_PROG(count_any, struct pt_regs *regs, long id)
 
 /* 3. Perf tracepoints of the named calls. They do not fire for i386 calls. */
 
-#define TP(name, call)                                                                             \
-	SEC("tp/syscalls/sys_enter_" #name)                                                        \
-	int tp_enter_##name(void *ctx)                                                             \
-	{                                                                                          \
-		return enter(call);                                                                \
-	}                                                                                          \
-	SEC("tp/syscalls/sys_exit_" #name)                                                         \
-	int tp_leave_##name(struct trace_event_raw_sys_exit *ctx)                                  \
-	{                                                                                          \
-		return leave(call, false, saved_regs(), ctx->ret);                                 \
+#define TP(name, call)                                             \
+	SEC("tp/syscalls/sys_enter_" #name)                        \
+	int tp_enter_##name(void *ctx)                             \
+	{                                                          \
+		return enter(call);                                \
+	}                                                          \
+	SEC("tp/syscalls/sys_exit_" #name)                         \
+	int tp_leave_##name(struct trace_event_raw_sys_exit *ctx)  \
+	{                                                          \
+		return leave(call, false, saved_regs(), ctx->ret); \
 	}
 
 TP(mmap, CALL_MMAP)

@@ -55,10 +55,10 @@ static __always_inline void fill_side(struct side_head *side, __u64 when, const 
  * A side record with room for 2, 4 or 8 KiB of stack: a reservation's size must be a constant, and a ring of 16 MiB
  * holds four times as many stacks of 2 KiB.
  */
-#define SIDE_TYPE(size)                                                                            \
-	struct side_##size {                                                                       \
-		struct side_head head;                                                             \
-		__u8 stack[size];                                                                  \
+#define SIDE_TYPE(size)                \
+	struct side_##size {           \
+		struct side_head head; \
+		__u8 stack[size];      \
 	};
 SIDE_TYPE(2048)
 SIDE_TYPE(4096)

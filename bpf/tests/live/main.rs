@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use memprov_bpf::{HookState, HookStatus, Hooks, Mechanism, Options, RawStack, Scope, StackSink};
-use memprov_ledger::evidence::{Change, Evidence, Gap, Lifecycle, StackRef};
+use memprov_ledger::evidence::{Change, Evidence, Gap, Lifecycle, StackRef, Stream};
 use memprov_ledger::identity::{StackId, Tgid};
 use memprov_ledger::time::MonoTime;
 
@@ -107,9 +107,10 @@ fn changes(all: &[Evidence], tgid: u32) -> Vec<Lifecycle> {
     all.iter().filter_map(of).collect()
 }
 
+/// Gaps of lifecycle events.
 fn gaps(all: &[Evidence]) -> Vec<Gap> {
     let of = |e: &Evidence| match e {
-        Evidence::Gap(g) => Some(g.clone()),
+        Evidence::Gap(g) if g.stream == Stream::Lifecycle => Some(g.clone()),
         _ => None,
     };
     all.iter().filter_map(of).collect()

@@ -132,8 +132,8 @@ fn pump(
     while !stop.load(Ordering::Relaxed) {
         let upto = hooks.poll(POLL, &mut sink, &mut evidence)?;
         for evidence in &evidence {
-            if let Evidence::Gap(gap) = evidence {
-                sink.unwinder.gap(gap.whose);
+            if let Evidence::Gap(Gap { stream: Stream::Lifecycle, whose, .. }) = evidence {
+                sink.unwinder.gap(*whose);
             }
         }
         if drop_batches > 0.0 {

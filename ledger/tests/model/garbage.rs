@@ -176,7 +176,7 @@ fn evidence() -> impl Strategy<Value = Evidence> {
 }
 
 proptest! {
-    #![proptest_config(cases(3000, 100_000))]
+    #![proptest_config(cases(2000, 100_000))]
 
     #[test]
     fn any_evidence_at_all_leaves_a_ledger_that_answers(

@@ -74,7 +74,7 @@ pub(crate) fn history(longest: usize) -> impl proptest::strategy::Strategy<Value
 }
 
 proptest! {
-    #![proptest_config(cases(1000, 30_000))]
+    #![proptest_config(cases(400, 30_000))]
 
     #[test]
     fn no_answer_is_wrong_at_any_time(history in history(80), back in any::<[u16; 80]>()) {

@@ -37,7 +37,7 @@ fn check(world: &World, watch: &Watch, tgid: u32) {
 }
 
 proptest! {
-    #![proptest_config(cases(1000, 100_000))]
+    #![proptest_config(cases(400, 100_000))]
 
     /// A prelude makes a few processes; then calls happen of which the victim's are lost at random, then the gap is
     /// told, then the victim is scanned, then more calls happen.

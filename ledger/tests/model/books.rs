@@ -8,7 +8,8 @@ use memprov_ledger::identity::{ObjectKey, PAGE};
 use memprov_ledger::space::Space;
 use proptest::proptest;
 
-use crate::kernel::{Call, Present, Stuff};
+use crate::call::Call;
+use crate::kernel::{Present, Stuff};
 use crate::long::{cases, history, next};
 use crate::watch::World;
 

@@ -2,15 +2,14 @@
 //!
 //! Every page knows the call that mapped it: its `made` number is the stack that the record of the call names.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use memprov_ledger::evidence::{
-    Backing, Change, Counters, Evidence, Fault, Lifecycle, MapFlags, Mapping, Residency, StackRef,
-};
-use memprov_ledger::identity::{Extent, ObjectKey, PAGE, StackId, StartTicks, Tgid};
-use memprov_ledger::pages::{PageSet, PageState};
+use memprov_ledger::evidence::{Change, Evidence, Fault, Lifecycle, MapFlags, StackRef};
+use memprov_ledger::identity::{ObjectKey, PAGE, StackId, StartTicks, Tgid};
 use memprov_ledger::time::{MonoTime, Span};
+
+use crate::call::{Call, Object, address, extent, key};
+use crate::readings::merges;
 
 /// The mapping that the kernel made itself: no call, no stack.
 pub(crate) const KERNEL: u32 = 0;
@@ -53,9 +52,9 @@ pub(crate) struct Cell {
 pub(crate) struct Mm {
     pub(crate) cells: BTreeMap<u64, Cell>,
     heap_end: u64,
-    faults: u64,
+    pub(crate) faults: u64,
     /// Where the kernel put code and stack: random at exec, copied by fork.
-    layout: u64,
+    pub(crate) layout: u64,
     /// What was where, from when on: (page, instant, call, who).
     pub(crate) past: Vec<Step>,
 }
@@ -84,121 +83,10 @@ pub(crate) struct Process {
 pub(crate) struct Kernel {
     pub(crate) mms: Vec<Mm>,
     pub(crate) live: BTreeMap<u32, Process>,
-    frames: BTreeMap<u64, u32>,
+    pub(crate) frames: BTreeMap<u64, u32>,
     next_frame: u64,
     pub(crate) calls: u32,
     pub(crate) now: u64,
-}
-
-/// A system call or an event of a process. Pages by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
-    /// `mmap` without an address: the kernel takes the lowest free range.
-    Map {
-        pages: u64,
-        of: Option<Object>,
-    },
-    /// `mmap` with `MAP_FIXED`.
-    MapFixed {
-        at: u64,
-        pages: u64,
-        of: Option<Object>,
-    },
-    Unmap {
-        at: u64,
-        pages: u64,
-    },
-    /// `mremap` that may not move: shrinks, or grows where there is room.
-    Resize {
-        at: u64,
-        old: u64,
-        new: u64,
-    },
-    /// `mremap` to the lowest free range.
-    Move {
-        at: u64,
-        old: u64,
-        new: u64,
-        keep: bool,
-    },
-    /// `mremap` with `MREMAP_FIXED`.
-    MoveFixed {
-        at: u64,
-        old: u64,
-        new: u64,
-        to: u64,
-        keep: bool,
-    },
-    Brk {
-        pages: u64,
-    },
-    Attach {
-        segment: u64,
-        pages: u64,
-    },
-    Detach {
-        at: u64,
-    },
-    /// `mmap` with `MAP_FIXED` that fails after it removed the first pages of what was there.
-    FailMapFixed {
-        at: u64,
-        pages: u64,
-        removed: u64,
-    },
-    /// `munmap` that fails after it removed the first pages.
-    FailUnmap {
-        at: u64,
-        pages: u64,
-        removed: u64,
-    },
-    Read {
-        at: u64,
-    },
-    Write {
-        at: u64,
-    },
-    Drop {
-        at: u64,
-        pages: u64,
-    },
-    SwapOut {
-        at: u64,
-    },
-    Fork {
-        child: u32,
-    },
-    /// `vfork` or `clone` with `CLONE_VM`.
-    Share {
-        child: u32,
-    },
-    Exec,
-    Exit,
-}
-
-/// A file or memfd, mapped from its page `index` on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Object {
-    pub(crate) inode: u64,
-    pub(crate) index: u64,
-    pub(crate) private: bool,
-}
-
-/// Files have odd inodes, shmem has even ones.
-fn backing(key: ObjectKey) -> Backing {
-    if key.inode % 2 == 1 { Backing::File(key) } else { Backing::Shmem(key) }
-}
-
-pub(crate) fn key(inode: u64) -> ObjectKey {
-    ObjectKey { major: 8, minor: 1, inode }
-}
-
-/// The addresses of pages.
-pub(crate) fn extent(at: u64, pages: u64) -> Extent {
-    Extent::new(address(at), pages * PAGE)
-}
-
-pub(crate) fn address(page: u64) -> u64 {
-    0x1000_0000 + page * PAGE
 }
 
 impl Kernel {
@@ -572,115 +460,6 @@ impl Kernel {
             probability: 1.0,
             stack: StackRef::Known(StackId(self.calls)),
         }))
-    }
-
-    /// The lines of `/proc/PID/maps`: pages that the kernel would merge are one mapping.
-    pub(crate) fn maps(&self, tgid: u32) -> Vec<Mapping> {
-        let mut lines: Vec<(u64, u64, Cell, Cell)> = Vec::new();
-        for (page, cell) in &self.mm(tgid).cells {
-            match lines.last_mut() {
-                Some((_, end, _, last)) if *end == *page && merges(last, cell) => {
-                    (*end, *last) = (page + 1, *cell);
-                }
-                _ => lines.push((*page, page + 1, *cell, *cell)),
-            }
-        }
-        let mapping = |(start, end, first, _): (u64, u64, Cell, Cell)| {
-            let (backing, offset, private, path) = match first.stuff {
-                Stuff::Anonymous => (Backing::Anonymous, 0, true, None),
-                Stuff::Object { key, index, private, sysv } => {
-                    let kind = if sysv { "/SYSV" } else { "/file" };
-                    let path: Arc<str> = format!("{kind}{}", key.inode).into();
-                    (backing(key), index * PAGE, private, Some(path))
-                }
-            };
-            let extent = extent(start, end - start);
-            Mapping { extent, backing, offset, shared: !private, exec: false, write: true, path }
-        };
-        lines.into_iter().map(mapping).collect()
-    }
-
-    /// What pagemap says.
-    pub(crate) fn pages(&self, tgid: u32) -> PageSet {
-        let state = |cell: &Cell| match cell.present {
-            Present::None => 0,
-            Present::Zero => PageState::PRESENT | PageState::ZERO,
-            Present::Object => PageState::PRESENT | PageState::OBJECT,
-            Present::Swapped => PageState::SWAPPED,
-            Present::Frame(frame) if self.frames[&frame] == 1 => {
-                PageState::PRESENT | PageState::EXCLUSIVE
-            }
-            Present::Frame(_) => PageState::PRESENT,
-        };
-        self.mm(tgid).cells.iter().map(|(p, c)| (extent(*p, 1), PageState(state(c)))).collect()
-    }
-
-    /// What `/proc/PID/status` and `stat` say.
-    pub(crate) fn counters(&self, tgid: u32) -> Counters {
-        let mm = self.mm(tgid);
-        let sum = |of: &dyn Fn(&Cell) -> bool| {
-            Some(mm.cells.values().filter(|c| of(c)).count() as u64 * PAGE)
-        };
-        let object = |c: &Cell, odd: u64| matches!((c.present, c.stuff), (Present::Object, Stuff::Object { key, .. }) if key.inode % 2 == odd);
-        Counters {
-            anon: sum(&|c| matches!(c.present, Present::Frame(_))),
-            file: sum(&|c| object(c, 1)),
-            shmem: sum(&|c| object(c, 0)),
-            hugetlb: None,
-            swap: sum(&|c| c.present == Present::Swapped),
-            minor_faults: mm.faults,
-            major_faults: 0,
-        }
-    }
-
-    /// A whole scan at this instant.
-    pub(crate) fn scan(&self, tgid: u32, when: Span) -> Option<Residency> {
-        let process = self.live.get(&tgid)?;
-        Some(Residency {
-            when,
-            tgid: Tgid(tgid),
-            start: StartTicks(process.start),
-            comm: "model".into(),
-            parent: Tgid(process.parent),
-            layout: Some((1, self.mm(tgid).layout)),
-            cgroup: None,
-            before: self.counters(tgid),
-            maps: self.maps(tgid).into(),
-            pages: Arc::new(self.pages(tgid)),
-            exclusive_known: true,
-            after: self.counters(tgid),
-            slack: 0,
-        })
-    }
-
-    /// Distinct frames that any process has: anonymous ones, and pages of objects by (inode, index).
-    pub(crate) fn distinct(&self) -> (u64, u64) {
-        let mms: BTreeSet<usize> = self.live.values().map(|p| p.mm).collect();
-        let mut objects = BTreeSet::new();
-        for cell in mms.iter().flat_map(|mm| self.mms[*mm].cells.values()) {
-            if let (Present::Object, Stuff::Object { key, index, .. }) = (cell.present, cell.stuff)
-            {
-                objects.insert((key, index));
-            }
-        }
-        (self.frames.len() as u64, objects.len() as u64)
-    }
-}
-
-/// Whether the kernel makes one mapping of two neighbours.
-fn merges(a: &Cell, b: &Cell) -> bool {
-    match (a.stuff, b.stuff) {
-        (Stuff::Anonymous, Stuff::Anonymous) => true,
-        (
-            Stuff::Object { key, index, private, sysv: false },
-            Stuff::Object { key: other, index: next, private: too, sysv: false },
-        ) => key == other && index + 1 == next && private == too,
-        // Attachments never merge; one of them stays whole.
-        (
-            Stuff::Object { key, index, sysv: true, .. },
-            Stuff::Object { key: k, index: n, sysv: true, .. },
-        ) => key == k && index + 1 == n && a.made == b.made,
-        _ => false,
     }
 }
 

@@ -9,7 +9,7 @@ use memprov_ledger::resolution::{Cause, Resolution};
 use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 
-use crate::kernel::{Call, Object, address, extent};
+use crate::call::{Call, Object, address, extent};
 use crate::watch::{Answer, World};
 
 fn apply(world: &mut World, n: u64, change: Change) {

@@ -5,7 +5,8 @@ use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 use proptest::prelude::{ProptestConfig, any, prop, proptest};
 
-use crate::kernel::{Call, Kernel, Object};
+use crate::call::{Call, Object};
+use crate::kernel::Kernel;
 use crate::watch::{Answer, World, plausible};
 
 /// What happens next: a call of some process, or a scan of one.

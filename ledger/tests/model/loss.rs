@@ -8,7 +8,8 @@ use memprov_ledger::time::{MonoTime, Span};
 use proptest::prelude::any;
 use proptest::proptest;
 
-use crate::kernel::{Call, Kernel};
+use crate::call::Call;
+use crate::kernel::Kernel;
 use crate::long::{Next, cases, history, next};
 use crate::watch::{Answer, Watch, World, wrong};
 

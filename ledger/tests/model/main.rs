@@ -4,12 +4,14 @@
 //! ledger and says which answers would be wrong.
 
 mod books;
+mod call;
 mod garbage;
 mod kernel;
 mod lives;
 mod long;
 mod loss;
 mod races;
+mod readings;
 mod small;
 mod touch;
 mod watch;

@@ -6,7 +6,8 @@
 use memprov_ledger::evidence::{Evidence, Residency};
 use memprov_ledger::time::{MonoTime, Span};
 
-use crate::kernel::{Call, Kernel, Object};
+use crate::call::{Call, Object};
+use crate::kernel::Kernel;
 use crate::watch::{Answer, World, truth, wrong};
 
 /// What a thread does.

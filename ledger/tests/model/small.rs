@@ -1,6 +1,6 @@
 //! Exhaustive small worlds: every history of a few calls over a few pages.
 
-use crate::kernel::{Call, Object};
+use crate::call::{Call, Object};
 use crate::watch::World;
 
 fn file(index: u64) -> Option<Object> {

@@ -10,7 +10,7 @@ use memprov_ledger::pages::BLOCK;
 use memprov_ledger::time::{MonoTime, Span};
 use memprov_ledger::touch::{Sample, Touches};
 
-use crate::kernel::Call;
+use crate::call::Call;
 use crate::watch::{ALL, World};
 
 /// The sampled anonymous pages of process 1.

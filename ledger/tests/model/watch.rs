@@ -11,7 +11,8 @@ use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 use memprov_ledger::touch::Sample;
 
-use crate::kernel::{Call, KERNEL, Kernel, address};
+use crate::call::{Call, address};
+use crate::kernel::{KERNEL, Kernel};
 
 /// Every page in the sample.
 pub(crate) const ALL: Sample = Sample { seed: 7, probability: 1.0 };

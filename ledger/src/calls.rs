@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::evidence::{Backing, Change, Lifecycle, MapFlags, StackRef};
 use crate::identity::{Extent, PAGE};
 use crate::pieces::{Origin, Piece, Traits};
-use crate::space::{Attach, Mark, Moved, Space};
+use crate::space::{Attach, Mark, Moved, Open, Space};
 use crate::time::Span;
 
 impl Change {
@@ -91,7 +91,7 @@ impl Space {
             // A list of mappings showed this very mapping before its record came, or another that is gone.
             let listed = old.traits.has(Traits::UNSEEN);
             if concurrent && !listed {
-                open.push(old.extent);
+                open.push(Mark { extent: old.extent, when: old.born });
             } else if !fixed && !concurrent && !old.traits.has(Traits::DOUBTED) {
                 self.displaced.push(Mark { extent: old.extent, when });
             }
@@ -102,14 +102,15 @@ impl Space {
         for part in doubted {
             self.put_in_doubt(part, when);
         }
-        for part in open {
-            self.open(part, when);
+        for mark in open {
+            let begin = mark.when.begin.min(when.begin);
+            self.open(mark.extent, Span { begin, ..when });
         }
     }
 
     /// Parts of `extent` where calls that overlap in time and whose records came first may be younger than a new
-    /// mapping: those where anything may be, and those where nothing else can be.
-    fn contested(&self, extent: Extent, fixed: bool, when: Span) -> (Vec<Extent>, Vec<Extent>) {
+    /// mapping: those where anything may be, and since when, and those where nothing else can be.
+    fn contested(&self, extent: Extent, fixed: bool, when: Span) -> (Vec<Mark>, Vec<Extent>) {
         let part = |other: Extent| Some(other.intersect(extent)).filter(|e| !e.is_empty());
         let open = self.open.iter().rev().filter(|o| o.when.end >= when.begin);
         // What was surely there when it was ended was ended before something else could be placed.
@@ -117,7 +118,8 @@ impl Space {
         let died = died.filter(|d| fixed || d.piece.traits.has(Traits::DOUBTED));
         let cleared = self.cleared.iter().rev().take_while(|c| c.when.end >= when.begin);
         let ended = died.map(|d| d.piece.extent).chain(cleared.map(|c| c.extent));
-        (open.filter_map(|o| part(o.extent)).collect(), ended.filter_map(part).collect())
+        let mark = |o: &Open| Some(Mark { extent: part(o.extent)?, when: o.when });
+        (open.filter_map(mark).collect(), ended.filter_map(part).collect())
     }
 
     /// A call ends or replaces what is in `extent`: what was moved from there meanwhile, or grew, may be something else.
@@ -127,6 +129,12 @@ impl Space {
         for extent in to {
             self.open(extent, when);
         }
+    }
+
+    /// A call of the space that this one is a copy of may have happened before the copy was made.
+    pub(crate) fn unsettle(&mut self, extent: Extent, when: Span) {
+        self.contest(extent, when);
+        self.open(extent, when);
     }
 
     /// Forgets which parts of `extent` a call displaced while that of `when` ran, and tells them.
@@ -215,7 +223,6 @@ impl Space {
 
     /// The parts inside `within`, or none when other calls left it open what is there.
     fn certain(&self, within: Extent, when: Span) -> Vec<Piece> {
-        let displaced = |d: &Mark| d.when.overlaps(when) && d.extent.overlaps(within);
         // What a doubt left there may be another mapping by now, whose record is still to come.
         let racing = |p: &Piece| {
             p.born.end >= when.begin && !p.traits.has(Traits::UNSEEN)
@@ -226,7 +233,7 @@ impl Space {
         for part in parts.iter_mut().filter(|p| p.born.begin < self.loss) {
             part.traits.0 |= Traits::INFERRED;
         }
-        if self.displaced.iter().any(displaced) || parts.iter().any(racing) {
+        if parts.iter().any(racing) {
             return Vec::new();
         }
         parts

@@ -175,7 +175,7 @@ impl Ledger {
         while let Some(id) = copies.pop() {
             let Some(copy) = self.spaces.get_mut(&id).filter(|s| s.read < s.born) else { continue };
             for extent in extents {
-                copy.open(extent, event.when);
+                copy.unsettle(extent, event.when);
             }
             copy.bound();
             copies.extend(copy.forks.iter().map(|(id, _)| *id));

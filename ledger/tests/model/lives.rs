@@ -181,3 +181,17 @@ fn the_first_reading_says_which_mappings_are_older_than_the_watch() {
     let early = Span::at(MonoTime(400_000));
     assert_eq!(world.watch.ask(1, 40, early), Answer::Unknown, "nobody watched");
 }
+
+#[test]
+fn a_detachment_leaves_what_is_left_of_an_older_attachment_at_that_place() {
+    let mut world = World::new();
+    world.call(1, Call::Attach { segment: 5, pages: 5 });
+    world.scan(1);
+    world.call(1, Call::Unmap { at: 0, pages: 3 });
+    // Another segment, and no list of mappings says so yet.
+    world.call(1, Call::Attach { segment: 6, pages: 1 });
+    world.call(1, Call::Detach { at: 0 });
+    world.check_no_wrong_answer(1, world.now());
+    world.scan(1);
+    world.check_exact(1, false);
+}

@@ -219,6 +219,7 @@ fn orders_that_hide_the_call_in_the_middle_give_no_wrong_owner() {
         ([unmap(2), call(Call::Map { pages: 2, of: file }), grows], [0, 0, 1, 1, 2, 2, 2, 0, 1]),
         ([unmap(1), fixed, leaves], [2, 0, 0, 1, 1, 2, 2, 0, 1]),
         ([call(Call::Map { pages: 1, of: None }), moves, fails], [0, 1, 2, 2, 0, 1, 2, 1, 0]),
+        ([call(Call::Map { pages: 2, of: file }), fixed, moves], [2, 0, 0, 1, 1, 2, 2, 0, 1]),
         // Of two that took the same place only one was ended.
         ([unmap(2), fixed, fixed], [0, 1, 1, 1, 2, 2, 0, 0, 2]),
         // A list of mappings shows a mapping that is not told yet, where one is in doubt.

@@ -259,18 +259,36 @@ fn shm_label(path: Option<&str>, traits: Traits) -> String {
 }
 
 /// A path without what changes from run to run: ` (deleted)` cut; runs of digits, words of 8 or more hex digits, and
-/// uuids become `*`. Directories of a machine architecture (`x86_64-linux-gnu`) stay.
+/// uuids become `*`, and so do random words below directories of temporary files. Directories of a machine architecture (`x86_64-linux-gnu`) stay.
 #[must_use]
 pub fn template(path: &str) -> String {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let volatile = ["/tmp/", "/var/tmp/", "/dev/shm/", "/run/"].iter().any(|d| path.starts_with(d));
     let parts: Vec<String> = path
         .split('/')
-        .map(|part| if part.ends_with("-linux-gnu") { part.to_owned() } else { component(part) })
+        .map(|part| match part {
+            _ if part.ends_with("-linux-gnu") => part.to_owned(),
+            _ => component(part, volatile),
+        })
         .collect();
     parts.join("/")
 }
 
-fn component(part: &str) -> String {
+/// Whether a word looks drawn by chance, as `mktemp` names do: letters change from small to capital more than once, or
+/// digits stand among letters of both cases.
+fn random(word: &str) -> bool {
+    let bytes = word.as_bytes();
+    let rises = bytes
+        .windows(2)
+        .filter(|w| matches!(w, [a, b] if a.is_ascii_lowercase() && b.is_ascii_uppercase()))
+        .count();
+    let has = |of: fn(&u8) -> bool| bytes.iter().any(of);
+    let mixed = has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
+    bytes.len() >= 6 && mixed && (rises > 1 || has(u8::is_ascii_digit))
+}
+
+/// `volatile`: below a directory of temporary files, where random words are names of one run.
+fn component(part: &str, volatile: bool) -> String {
     let mut out = String::with_capacity(part.len());
     let mut rest = part;
     while let Some(c) = rest.chars().next() {
@@ -285,7 +303,7 @@ fn component(part: &str) -> String {
         let hex = word.len() >= 8
             && word.bytes().all(|b| b.is_ascii_hexdigit())
             && word.bytes().any(|b| b.is_ascii_digit());
-        if hex {
+        if hex || volatile && random(word) {
             out.push('*');
             continue;
         }
@@ -322,5 +340,8 @@ mod tests {
             "/var/lib/*/data"
         );
         assert_eq!(template("/opt/deadbeef/x"), "/opt/deadbeef/x");
+        assert_eq!(template("/tmp/tmp.eKq9culF2t/ring"), "/tmp/tmp.*/ring");
+        assert_eq!(template("/var/tmp/MyServer.log"), "/var/tmp/MyServer.log");
+        assert_eq!(template("/opt/MyAppIsHere/x"), "/opt/MyAppIsHere/x");
     }
 }

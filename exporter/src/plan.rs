@@ -50,13 +50,16 @@ impl Plan {
     fn routine(&mut self, ledger: &Ledger, tgid: Tgid, now: MonoTime) -> Job {
         *self.outstanding.entry(tgid).or_default() += 1;
         self.asked.insert(tgid, now);
+        let exclusive = ledger.has_relative(tgid);
         let space = ledger.space(tgid);
         let still = space
             .filter(|s| s.still_since_scan())
             .and_then(|s| s.scan.as_ref())
             .filter(|scan| now.since(scan.when.begin) < self.max_age)
+            // A scan from before a relative was known did not read what they have in common.
+            .filter(|scan| scan.exclusive_known || !exclusive)
             .map(|scan| scan.after);
-        Job::Scan { tgid, exclusive: ledger.has_relative(tgid), still, urgent: false }
+        Job::Scan { tgid, exclusive, still, urgent: false }
     }
 
     /// A job for `tgid` is done.

@@ -28,14 +28,14 @@ impl Tables {
     }
 
     /// A stack, before its use. Returns the functions of it that have no name yet and were not asked for.
-    pub fn stack(&mut self, id: StackId, stack: Stack) -> Vec<Function> {
+    pub fn stack(&mut self, id: StackId, stack: Arc<Stack>) -> Vec<Function> {
         let mut missing = Vec::new();
         for function in needs(&stack) {
             if !self.names.contains_key(&function) && self.wanted.insert(function) {
                 missing.push(function);
             }
         }
-        self.stacks.insert(id, Arc::new(stack));
+        self.stacks.insert(id, stack);
         missing
     }
 

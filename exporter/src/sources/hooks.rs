@@ -11,8 +11,8 @@ use memprov_bpf::{
     HookError, HookStatus, Hooks, LoadError, Options, RawStack, RunTime, Scope, StackSink,
 };
 use memprov_ledger::evidence::{Evidence, Gap, Lifecycle, StackRef, Stream};
-use memprov_ledger::identity::{ModuleId, StackId, Tgid};
-use memprov_ledger::stack::{Module, Stack};
+use memprov_ledger::identity::{ModuleId, Tgid};
+use memprov_ledger::stack::Module;
 use memprov_ledger::time::MonoTime;
 use memprov_proc::{Proc, clock};
 
@@ -220,7 +220,7 @@ impl Sink {
     fn tell(&mut self, table: Table) {
         match table {
             Table::Module(id, module) => self.module(id, module),
-            Table::Stack(id, stack) => self.stack_line(id, &stack),
+            Table::Stack(id, stack) => self.lines.push(Line::Stack { id, stack }),
         }
     }
 
@@ -230,10 +230,6 @@ impl Sink {
             drop(self.sources.send((id, source)));
         }
         self.lines.push(Line::Module { id, module });
-    }
-
-    fn stack_line(&mut self, id: StackId, stack: &Stack) {
-        self.lines.push(Line::Stack { id, stack: stack.clone() });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::sync::Arc;
 
 use memprov_ledger::evidence::{Change, Evidence, EvidenceClass, StackRef};
 use memprov_ledger::identity::{Extent, ModuleId, StackId};
@@ -90,7 +91,7 @@ pub enum Line {
         /// Its id in this trace.
         id: StackId,
         /// What it is.
-        stack: Stack,
+        stack: Arc<Stack>,
     },
     /// What a function is called.
     Name {

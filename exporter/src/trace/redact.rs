@@ -101,7 +101,7 @@ impl Redactor {
                 Line::Module { id, module: self.module(module) }
             }
             Line::Stack { id, mut stack } => {
-                for frame in &mut stack.frames {
+                for frame in &mut Arc::make_mut(&mut stack).frames {
                     self.frame(frame);
                 }
                 Line::Stack { id, stack }

@@ -221,8 +221,10 @@ fn stack() -> impl Strategy<Value = Line> {
     let frame = (option::of((1u32..).prop_map(ModuleId)), option::of(any::<u64>()), any::<u64>())
         .prop_map(|(module, function, address)| Frame { module, function, address });
     let end = sample::select(vec![StackEnd::Root, StackEnd::Cut, StackEnd::Lost, StackEnd::Switch]);
-    (1u32.., collection::vec(frame, 0..5), end)
-        .prop_map(|(id, frames, end)| Line::Stack { id: StackId(id), stack: Stack { frames, end } })
+    (1u32.., collection::vec(frame, 0..5), end).prop_map(|(id, frames, end)| Line::Stack {
+        id: StackId(id),
+        stack: Stack { frames, end }.into(),
+    })
 }
 
 fn called() -> impl Strategy<Value = StackRef> {

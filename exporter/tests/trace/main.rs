@@ -165,7 +165,7 @@ fn a_broken_line_costs_only_itself_and_is_reported_with_its_number() {
 fn what_the_reader_would_refuse_the_writer_does_not_write() {
     let mut writer =
         Writer::new(Vec::new(), Form::Plain, Path::new("t"), &generate::header()).unwrap();
-    let stack = Stack { frames: Vec::new(), end: StackEnd::Root };
+    let stack = std::sync::Arc::new(Stack { frames: Vec::new(), end: StackEnd::Root });
     let refused = writer.write(&Line::Stack { id: StackId(0), stack: stack.clone() });
     assert!(matches!(refused, Err(TraceError { line: 2, problem: Problem::Unsound(_), .. })));
     writer.write(&Line::Stack { id: StackId(1), stack }).unwrap();

@@ -28,7 +28,7 @@ use crate::wall;
 const UNITS: u64 = 20;
 /// Growth over a shorter time says nothing of a minute.
 const SHORTEST: Duration = Duration::from_secs(5);
-/// Rows of a division by first touch at most.
+/// Rows of a division by first touch at most; one more tells the sum of the others.
 const TOUCH_ROWS: usize = 20;
 
 /// Makes reports of one state of the ledger.
@@ -72,13 +72,7 @@ impl Composer<'_> {
             host: self.header.host.clone(),
             processes,
             shared: self.shared(spaces),
-            lost: self
-                .ledger
-                .lost()
-                .iter()
-                .filter(|(_, lost)| **lost > 0)
-                .map(|(stream, n)| (stream.id().to_owned(), *n))
-                .collect(),
+            lost: self.ledger.lost().map(|(stream, n)| (stream.id().to_owned(), n)).collect(),
             agent: None,
             identity: Some(self.header.identity.clone()),
         }
@@ -266,10 +260,7 @@ impl Composer<'_> {
                 stack: owner.stack.map(|id| self.tables.view(id)).unwrap_or_default(),
             }
         };
-        let mut rows: Vec<TouchRow> = by_owner.into_values().map(row).collect();
-        rows.sort_by(|a, b| (b.resident.bytes, &a.id).cmp(&(a.resident.bytes, &b.id)));
-        rows.truncate(TOUCH_ROWS);
-        rows
+        largest(by_owner.into_values().collect(), TOUCH_ROWS).into_iter().map(row).collect()
     }
 
     fn shared(&self, spaces: &[&Space]) -> Vec<SharedRow> {
@@ -313,6 +304,18 @@ impl Composer<'_> {
         });
         rows
     }
+}
+
+/// The `limit` largest by bytes, and one that stands for all others: what is seen but not told one by one is not to be
+/// taken for what nobody saw. Of each: units and bytes.
+fn largest(mut touchers: Vec<(Owner, u64, u64)>, limit: usize) -> Vec<(Owner, u64, u64)> {
+    touchers.sort_by(|a, b| (b.2, &a.0.key).cmp(&(a.2, &b.0.key)));
+    let rest = touchers.split_off(touchers.len().min(limit));
+    if !rest.is_empty() {
+        let sum = rest.iter().fold((0, 0), |(u, b), (_, units, bytes)| (u + units, b + bytes));
+        touchers.push((Owner::others(rest.len()), sum.0, sum.1));
+    }
+    touchers
 }
 
 /// A share; 0 of nothing.
@@ -397,5 +400,21 @@ fn book(book: &memprov_ledger::book::Book, at_rest: bool) -> Book {
         skew: book.skew,
         drift: book.drift,
         at_rest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Owner, largest};
+
+    #[test]
+    fn what_is_not_told_one_by_one_is_told_in_sum() {
+        let owner = |n: u64| (Owner { key: n.to_string(), ..Owner::others(1) }, n, 4096 * n);
+        let told = largest((1..=25).map(owner).collect(), 20);
+        assert_eq!(told.len(), 21);
+        assert_eq!(told.iter().map(|t| t.1).sum::<u64>(), 325);
+        assert_eq!(told.iter().map(|t| t.2).sum::<u64>(), 325 * 4096);
+        assert_eq!((told[0].1, told[20].1), (25, 1 + 2 + 3 + 4 + 5));
+        assert_eq!(largest((1..=20).map(owner).collect(), 20).len(), 20);
     }
 }

@@ -46,6 +46,21 @@ impl Owner {
         hasher.write(self.key.as_bytes());
         format!("{:032x}", hasher.finish128().as_u128())
     }
+
+    /// What stands for `count` owners that are not told one by one.
+    #[must_use]
+    pub fn others(count: usize) -> Self {
+        Self {
+            key: "other".to_owned(),
+            kind: "other",
+            name: format!("{count} other call sites"),
+            caller: String::new(),
+            stability: Stability::Content,
+            stack: None,
+            truncated: false,
+            class: EvidenceClass::Exact,
+        }
+    }
 }
 
 /// What owners of one process are named by.

@@ -25,7 +25,7 @@ pub struct Report {
     pub processes: Vec<Process>,
     /// Objects that two or more observed spaces map, once each.
     pub shared: Vec<SharedRow>,
-    /// What was lost since the start, per stream.
+    /// What each stream lost since the start. 0: nothing. A stream that is missing lost what nobody counted.
     pub lost: BTreeMap<String, u64>,
     /// What the agent costs; only a daemon says it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -141,7 +141,7 @@ pub struct Process {
     pub container: Option<String>,
     /// All of this holds as of this instant.
     pub as_of: String,
-    /// Lifecycle of this space is known without loss since it was first seen (or since the last rescan).
+    /// No lifecycle event of this space was ever lost.
     pub lossless: bool,
     /// Resident bytes of mappings born before `watching_since`.
     pub predates: u64,

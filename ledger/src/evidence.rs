@@ -391,6 +391,10 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Stream {
+    /// All streams.
+    pub const ALL: [Self; 5] =
+        [Self::Lifecycle, Self::Stacks, Self::Faults, Self::Queue, Self::Scans];
+
     /// Its stable short name.
     #[must_use]
     pub fn id(self) -> &'static str {

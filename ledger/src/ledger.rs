@@ -33,6 +33,8 @@ pub struct Ledger {
     /// Processes that left a space, and when: a gap that is told later reaches back.
     left: VecDeque<(Tgid, SpaceId, MonoTime)>,
     lost: BTreeMap<Stream, u64>,
+    /// Streams with a gap that nobody counted.
+    uncounted: BTreeSet<Stream>,
     differences: Differences,
 }
 
@@ -49,6 +51,7 @@ impl Ledger {
             ended: VecDeque::new(),
             left: VecDeque::new(),
             lost: BTreeMap::new(),
+            uncounted: BTreeSet::new(),
             differences: Differences::default(),
         }
     }
@@ -101,10 +104,12 @@ impl Ledger {
         self.space(tgid).is_some_and(|s| self.family(s.family).nth(1).is_some())
     }
 
-    /// What was lost so far, by stream.
-    #[must_use]
-    pub fn lost(&self) -> &BTreeMap<Stream, u64> {
-        &self.lost
+    /// How much each stream lost so far: 0 where it lost nothing. A stream that once lost what nobody counted is not
+    /// among them: its number is unknown.
+    pub fn lost(&self) -> impl Iterator<Item = (Stream, u64)> + '_ {
+        let counted = |stream: &Stream| !self.uncounted.contains(stream);
+        let told = |stream| (stream, self.lost.get(&stream).copied().unwrap_or(0));
+        Stream::ALL.into_iter().filter(counted).map(told)
     }
 
     /// How lists of mappings differed from the ledger so far.
@@ -327,6 +332,9 @@ impl Ledger {
     }
 
     fn gap(&mut self, gap: &Gap) {
+        if gap.lost == 0 {
+            self.uncounted.insert(gap.stream);
+        }
         let lost = self.lost.entry(gap.stream).or_default();
         *lost = lost.saturating_add(gap.lost);
         match gap.stream {

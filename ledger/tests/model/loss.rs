@@ -1,10 +1,12 @@
 //! Loss: records of one process are dropped, and a gap says so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memprov_ledger::evidence::{Evidence, Gap, Lifecycle, Stream};
 use memprov_ledger::identity::Tgid;
+use memprov_ledger::ledger::Ledger;
 use memprov_ledger::time::{MonoTime, Span};
+use memprov_ledger::touch::Sample;
 use proptest::prelude::any;
 use proptest::proptest;
 
@@ -223,7 +225,7 @@ fn lost_stacks_and_scans_leave_answers_as_they_are() {
         world.watch.apply(&Evidence::Gap(Gap { when: world.now(), stream, lost: 3, whose: None }));
     }
     world.check_exact(1, false);
-    assert_eq!(world.watch.ledger.lost().values().sum::<u64>(), 9);
+    assert_eq!(world.watch.ledger.lost().map(|(_, lost)| lost).sum::<u64>(), 9);
 }
 
 /// The record of a call that never happened in the kernel: what replay may bring.
@@ -238,4 +240,20 @@ fn a_process_that_lost_everything_is_unknown_until_it_is_read() {
     assert_eq!(world.watch.ask(2, 0, world.now()), Answer::Unknown, "and stays so after one call");
     world.scan(2);
     world.check_exact(2, false);
+}
+
+#[test]
+fn a_stream_without_loss_says_0_and_one_with_an_uncounted_loss_says_nothing() {
+    let mut ledger = Ledger::new(MonoTime(0), Sample::default());
+    assert_eq!(ledger.lost().collect::<Vec<_>>(), Stream::ALL.map(|s| (s, 0)));
+    let gap = |stream, lost| {
+        Evidence::Gap(Gap { when: Span::at(MonoTime(1)), stream, lost, whose: None })
+    };
+    ledger.apply(&gap(Stream::Stacks, 7));
+    ledger.apply(&gap(Stream::Lifecycle, 3));
+    ledger.apply(&gap(Stream::Lifecycle, 0));
+    let told: BTreeMap<Stream, u64> = ledger.lost().collect();
+    assert_eq!(told.get(&Stream::Stacks), Some(&7));
+    assert_eq!(told.get(&Stream::Lifecycle), None);
+    assert_eq!(told.get(&Stream::Faults), Some(&0));
 }

@@ -163,6 +163,9 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
         wanted,
         setup,
     };
+    if started.hooks.is_none() {
+        folding.unwatched(started.since);
+    }
     folding.list(now);
     let outcome = folding.fold(&inputs, &stop, &directory);
     drop(server);

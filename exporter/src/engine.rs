@@ -13,7 +13,7 @@ use crate::commands::{Engine, Exit, Failure, Sink, Watch};
 use crate::config::Config;
 use crate::daemon::{self, Setup, clock_of_run};
 use crate::encode::{Window, json, request};
-use crate::fuse::Fuser;
+use crate::fuse::{Fuser, unwatched};
 use crate::report::Report;
 use crate::screen::Screen;
 use crate::support::{HookProbe, PagesProbe};
@@ -99,6 +99,9 @@ impl Engine for Local {
             redacted: false,
         };
         let mut fuser = Fuser::new(header, "snapshot", config.export.interval);
+        for gap in unwatched(fuser.now()) {
+            drop(fuser.apply(Line::Evidence(Evidence::Gap(gap))));
+        }
         let pids = match pid {
             Some(pid) => proc.family(Tgid(pid)),
             None => proc.pids().map_err(|e| Failure::of(Exit::NoDaemon, &e))?,

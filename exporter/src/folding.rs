@@ -14,7 +14,7 @@ use crate::asks::{Ask, PATIENCE, Pending};
 use crate::cost::Cost;
 use crate::daemon::{DaemonError, INBOX, Setup};
 use crate::exporting::Exporting;
-use crate::fuse::Fuser;
+use crate::fuse::{self, Fuser};
 use crate::plan::Plan;
 use crate::recorder::Recorder;
 use crate::report::Report;
@@ -135,7 +135,7 @@ impl Folding<'_> {
             Outcome::Seen(seen) => {
                 if !self.hooked {
                     // Nobody saw what happened before.
-                    self.unseen(seen.when.begin, Some(tgid));
+                    self.unseen(seen.when.begin, tgid);
                 }
                 self.window.push(Evidence::Residency(seen));
             }
@@ -395,13 +395,19 @@ impl Folding<'_> {
         self.hooked = false;
         self.window.idle(Source::Hooks);
         self.cost.detached();
-        self.unseen(now, None);
+        self.unwatched(now);
+    }
+
+    /// Nobody counts from now on what the hooks would see.
+    pub(crate) fn unwatched(&mut self, now: MonoTime) {
+        let gaps = fuse::unwatched(now).map(Evidence::Gap);
+        gaps.into_iter().for_each(|gap| self.window.push(gap));
     }
 
     /// Without hooks everything may have changed since anybody looked.
-    fn unseen(&mut self, now: MonoTime, whose: Option<Tgid>) {
+    fn unseen(&mut self, now: MonoTime, whose: Tgid) {
         let when = Span::at(now);
-        let gap = Gap { when, stream: Stream::Lifecycle, lost: 0, whose };
+        let gap = Gap { when, stream: Stream::Lifecycle, lost: 0, whose: Some(whose) };
         self.window.push(Evidence::Gap(gap));
     }
 

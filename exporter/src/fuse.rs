@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memprov_ledger::book::Sharing;
-use memprov_ledger::evidence::Evidence;
+use memprov_ledger::evidence::{Evidence, Gap, Stream};
 use memprov_ledger::identity::{SpaceId, Tgid};
 use memprov_ledger::ledger::Ledger;
 use memprov_ledger::space::Space;
-use memprov_ledger::time::MonoTime;
+use memprov_ledger::time::{MonoTime, Span};
 
 use crate::compose::Composer;
 use crate::report::Report;
@@ -192,6 +192,13 @@ impl Fuser {
         let sharing = self.ledger.sharing();
         self.composer(&sharing).report(&self.subjects(pid), &self.history, self.source, at)
     }
+}
+
+/// What stands for hooks that are not there: of each stream of theirs nobody counts what is lost.
+#[must_use]
+pub fn unwatched(now: MonoTime) -> [Gap; 3] {
+    let gap = |stream| Gap { when: Span::at(now), stream, lost: 0, whose: None };
+    [Stream::Lifecycle, Stream::Stacks, Stream::Faults].map(gap)
 }
 
 /// The instant at which evidence ends.

@@ -1,5 +1,6 @@
 //! The daemon: starts the sources, folds what they say, answers reports, exports, records.
 
+use std::collections::VecDeque;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -154,6 +155,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
         cost: Cost::new(proc, started.tax, now),
         window,
         pending: Vec::new(),
+        forgetting: VecDeque::new(),
         recorder,
         exporting,
         hooked: started.hooks.is_some(),

@@ -1,5 +1,6 @@
 //! Folding: one thread takes in what the sources say, in order, answers reports, asks for scans, records and exports.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
@@ -44,6 +45,8 @@ pub(crate) struct Folding<'a> {
     pub(crate) cost: Cost,
     pub(crate) window: Window,
     pub(crate) pending: Vec<Pending>,
+    /// What may be forgotten once all is applied that happened until then.
+    pub(crate) forgetting: VecDeque<(MonoTime, Line)>,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) exporting: Exporting,
     pub(crate) hooked: bool,
@@ -102,6 +105,8 @@ impl Folding<'_> {
                 for line in lines {
                     match line {
                         Line::Evidence(evidence) => self.window.push(evidence),
+                        // What came before it may name what it forgets.
+                        Line::Forget { .. } => self.forgetting.push_back((clock::now(), line)),
                         table => self.apply(table)?,
                     }
                 }
@@ -262,6 +267,10 @@ impl Folding<'_> {
                 let job = self.plan.urgent(self.fuser.ledger(), tgid, now);
                 self.send(vec![job], now);
             }
+        }
+        while self.forgetting.front().is_some_and(|(since, _)| *since <= self.window.watermark()) {
+            let Some((_, line)) = self.forgetting.pop_front() else { break };
+            self.apply(line)?;
         }
         Ok(())
     }

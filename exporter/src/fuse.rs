@@ -66,6 +66,9 @@ impl Fuser {
                 self.advance(end(&evidence));
                 self.ledger.apply(&evidence);
             }
+            Line::Forget { stacks, modules } => {
+                self.tables.forget(stacks, modules, &self.ledger.stacks());
+            }
             Line::End { when } => {
                 self.advance(when);
             }
@@ -96,7 +99,9 @@ impl Fuser {
         match line {
             Line::Evidence(evidence) => self.ends(end(evidence)),
             Line::End { when } => self.ends(*when),
-            Line::Module { .. } | Line::Stack { .. } | Line::Name { .. } => false,
+            Line::Module { .. } | Line::Stack { .. } | Line::Name { .. } | Line::Forget { .. } => {
+                false
+            }
         }
     }
 

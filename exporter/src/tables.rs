@@ -4,13 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use memprov_ledger::identity::{ModuleId, StackId};
-use memprov_ledger::stack::{Module, Stack};
+use memprov_ledger::stack::{Module, Stack, StackEnd};
 
 use crate::report::FrameView;
 use crate::symbols::{Attribution, Call, GENERATED, Name, attribute, needs, place};
 
 /// A function: its module and its start, or an address of it where its start is not known.
 pub type Function = (ModuleId, u64);
+
+/// Frames of all stacks together, 32 bytes each: two tables of an [`crate::symbols::Unwinder`]. A stack beyond them says
+/// nothing.
+const FRAMES: usize = 1 << 20;
 
 /// Modules, stacks and names.
 #[derive(Debug, Default)]
@@ -19,6 +23,7 @@ pub struct Tables {
     stacks: HashMap<StackId, Arc<Stack>>,
     names: HashMap<Function, Option<Arc<str>>>,
     wanted: HashSet<Function>,
+    frames: usize,
 }
 
 impl Tables {
@@ -29,6 +34,12 @@ impl Tables {
 
     /// A stack, before its use. Returns the functions of it that have no name yet and were not asked for.
     pub fn stack(&mut self, id: StackId, stack: Arc<Stack>) -> Vec<Function> {
+        let frames = self.frames.saturating_add(stack.frames.len());
+        if frames > FRAMES {
+            self.stacks.insert(id, Arc::new(Stack { frames: Vec::new(), end: StackEnd::Lost }));
+            return Vec::new();
+        }
+        self.frames = frames;
         let mut missing = Vec::new();
         for function in needs(&stack) {
             if !self.names.contains_key(&function) && self.wanted.insert(function) {
@@ -43,6 +54,17 @@ impl Tables {
     pub fn name(&mut self, function: Function, name: Option<String>) {
         self.wanted.remove(&function);
         self.names.insert(function, name.map(Arc::from));
+    }
+
+    /// Forgets stacks below `stacks` that are not `live`, and the modules and names that only those need.
+    pub fn forget(&mut self, stacks: StackId, modules: ModuleId, live: &HashSet<StackId>) {
+        self.stacks.retain(|id, _| *id >= stacks || live.contains(id));
+        self.frames = self.stacks.values().map(|stack| stack.frames.len()).sum();
+        let functions: HashSet<Function> = self.stacks.values().flat_map(|s| needs(s)).collect();
+        let used: HashSet<ModuleId> = functions.iter().map(|(module, _)| *module).collect();
+        self.modules.retain(|id, _| *id >= modules || used.contains(id));
+        self.names.retain(|function, _| functions.contains(function));
+        self.wanted.retain(|function| functions.contains(function));
     }
 
     /// Names that were asked for and are not there yet.
@@ -92,5 +114,54 @@ impl Tables {
                 }
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memprov_ledger::stack::{Frame, ModuleRole};
+
+    use super::*;
+
+    fn module(name: &str) -> Module {
+        Module { name: name.to_owned(), build_id: None, role: ModuleRole::Code }
+    }
+
+    fn stack(module: u32, function: u64, frames: usize) -> Arc<Stack> {
+        let module = Some(ModuleId(module));
+        let frame = Frame { module, function: Some(function), address: function };
+        Arc::new(Stack { frames: vec![frame; frames], end: StackEnd::Root })
+    }
+
+    #[test]
+    fn what_is_in_use_or_new_stays_and_all_else_is_forgotten() {
+        let mut tables = Tables::default();
+        for n in 1..=4 {
+            tables.module(ModuleId(n), module("m"));
+            assert_eq!(tables.stack(StackId(n), stack(n, 16, 1)), [(ModuleId(n), 16)]);
+            tables.name((ModuleId(n), 16), Some(format!("f{n}")));
+        }
+        tables.forget(StackId(3), ModuleId(4), &HashSet::from([StackId(1)]));
+        let function = |tables: &Tables, n| tables.view(StackId(n)).first()?.function.clone();
+        let left: Vec<_> = (1..=4).filter_map(|n| function(&tables, n)).collect();
+        assert_eq!(left, ["f1", "f3", "f4"]);
+        assert_eq!((tables.modules.len(), tables.names.len(), tables.frames), (3, 3, 3));
+        // Told anew under another id, it is named anew.
+        assert_eq!(tables.stack(StackId(5), stack(5, 16, 1)), [(ModuleId(5), 16)]);
+    }
+
+    #[test]
+    fn stacks_beyond_the_bound_say_nothing() {
+        let mut tables = Tables::default();
+        tables.module(ModuleId(1), module("m"));
+        let big = stack(1, 16, FRAMES / 2);
+        for n in 1..=3 {
+            tables.stack(StackId(n), Arc::clone(&big));
+        }
+        assert_eq!(tables.view(StackId(2)).len(), FRAMES / 2);
+        assert!(tables.view(StackId(3)).is_empty());
+        tables.forget(StackId(3), ModuleId(1), &HashSet::new());
+        tables.stack(StackId(4), big);
+        assert_eq!(tables.view(StackId(4)).len(), FRAMES / 2);
     }
 }

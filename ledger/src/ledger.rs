@@ -1,10 +1,10 @@
 //! The ledger: every address space, and what evidence does to it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use crate::evidence::{Change, Evidence, Gap, Lifecycle, Residency, Stream, Total};
-use crate::identity::{SpaceId, StartTicks, Tgid};
+use crate::identity::{SpaceId, StackId, StartTicks, Tgid};
 use crate::scan::{Differences, Scan, inherit};
 use crate::space::Space;
 use crate::time::{MonoTime, Span};
@@ -116,6 +116,13 @@ impl Ledger {
     #[must_use]
     pub fn differences(&self) -> Differences {
         self.differences
+    }
+
+    /// Every stack that an answer may name: all others can be forgotten, if no evidence will name them again.
+    #[must_use]
+    pub fn stacks(&self) -> HashSet<StackId> {
+        let ended = self.ended.iter().map(|ended| &ended.space);
+        self.spaces.values().chain(ended).flat_map(Space::stacks).collect()
     }
 
     /// The process `tgid` is gone, and no event said so.

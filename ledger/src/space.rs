@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::evidence::{Backing, Counters, Fault, StackRef};
-use crate::identity::{Extent, Generation, IntervalId, ObjectKey, PAGE, SpaceId, StartTicks, Tgid};
+use crate::identity::{
+    Extent, Generation, IntervalId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
+};
 use crate::pieces::{Piece, PieceMap, Traits};
 use crate::scan::Scan;
 use crate::time::{MonoTime, Span};
@@ -230,6 +232,17 @@ impl Space {
     /// Live intervals and extents, in address order.
     pub fn pieces(&self) -> impl Iterator<Item = &Piece> + '_ {
         self.pieces.iter()
+    }
+
+    /// Stacks that answers about this space may name.
+    pub(crate) fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
+        let pieces = self.pieces.iter().map(|piece| piece.stack);
+        let dead = self.dead.iter().map(|dead| dead.piece.stack);
+        let attaches = self.attaches.iter().map(|attach| attach.stack);
+        pieces.chain(dead).chain(attaches).chain(self.touches.stacks()).filter_map(|by| match by {
+            StackRef::Known(id) => Some(id),
+            StackRef::Lost | StackRef::None => None,
+        })
     }
 
     /// Whether the list of mappings must be read for what is claimed now: never read, lost, or in doubt.

@@ -156,6 +156,11 @@ impl Touches {
         self.entries.range(extent.start / PAGE..extent.end.div_ceil(PAGE)).map(|(p, e)| (*p, *e))
     }
 
+    /// Stacks of all entries.
+    pub(crate) fn stacks(&self) -> impl Iterator<Item = StackRef> + '_ {
+        self.entries.values().map(|entry| entry.touch.stack)
+    }
+
     /// Entries.
     #[must_use]
     pub fn len(&self) -> usize {

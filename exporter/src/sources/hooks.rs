@@ -18,9 +18,12 @@ use memprov_proc::{Proc, clock};
 
 use super::Input;
 use crate::cost::{COUNT_EVERY, COUNT_FOR};
-use crate::symbols::{Limits, ModuleSource, RawUserStack, Table, Unwinder};
+use crate::symbols::{Limits, ModuleSource, RawUserStack, Table, UnwindError, Unwinder, Unwound};
 use crate::trace::Line;
 
+/// The tables of stacks and modules are begun anew when they are full, but not more often than this: a program can make
+/// any number of stacks.
+const RENEW_AFTER: Duration = Duration::from_secs(60);
 /// How long the rings may wait to be drained when nothing fills them.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -210,11 +213,26 @@ struct Sink {
     unwinder: Unwinder,
     sources: Sender<(ModuleId, ModuleSource)>,
     lines: Vec<Line>,
+    /// When the tables were begun.
+    renewed: MonoTime,
 }
 
 impl Sink {
     fn new(root: PathBuf, sources: Sender<(ModuleId, ModuleSource)>) -> Self {
-        Self { unwinder: Unwinder::new(root, Limits::default()), sources, lines: Vec::new() }
+        let unwinder = Unwinder::new(root, Limits::default());
+        Self { unwinder, sources, lines: Vec::new(), renewed: clock::now() }
+    }
+
+    fn unwind(&mut self, raw: &RawUserStack<'_>) -> Result<Unwound, UnwindError> {
+        let unwound = self.unwinder.unwind(raw);
+        let now = clock::now();
+        if !matches!(unwound, Err(UnwindError::Full)) || now.since(self.renewed) < RENEW_AFTER {
+            return unwound;
+        }
+        self.renewed = now;
+        let (stacks, modules) = self.unwinder.forget_tables();
+        self.lines.push(Line::Forget { stacks, modules });
+        self.unwinder.unwind(raw)
     }
 
     fn tell(&mut self, table: Table) {
@@ -251,7 +269,7 @@ impl StackSink for Sink {
             bytes: raw.bytes,
             complete: raw.complete,
         };
-        match self.unwinder.unwind(&raw) {
+        match self.unwind(&raw) {
             Ok(unwound) => {
                 for table in unwound.new {
                     self.tell(table);

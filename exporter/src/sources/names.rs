@@ -1,6 +1,6 @@
 //! The names thread: looks up what functions are called, off the path of events.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::thread::JoinHandle;
@@ -18,6 +18,8 @@ use crate::trace::Line;
 /// Time that the thread rests for after work, in times of that work: a table of symbols is read as a whole for every
 /// batch of functions, and a compiler's has millions. What is wanted meanwhile makes up the next batch.
 const REST: u32 = 9;
+/// Modules whose place is remembered, the newest: more than one table of modules can have.
+const KNOWN: usize = 32_768;
 /// The longest rest: reports wait for names.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -33,11 +35,14 @@ pub fn start(
 ) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("names".to_owned()).spawn(move || {
         let namer = Namer::new(root);
-        let mut known: HashMap<ModuleId, ModuleSource> = HashMap::new();
+        let mut known: BTreeMap<ModuleId, ModuleSource> = BTreeMap::new();
         while let Ok(mut functions) = wanted.recv() {
             functions.extend(wanted.try_iter().flatten());
             let begun = clock::thread_cpu();
             known.extend(sources.try_iter());
+            while known.len() > KNOWN {
+                known.pop_first();
+            }
             let mut by_module: BTreeMap<ModuleId, Vec<u64>> = BTreeMap::new();
             for (module, function) in functions {
                 by_module.entry(module).or_default().push(function);

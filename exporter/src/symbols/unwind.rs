@@ -239,11 +239,13 @@ impl Unwinder {
         self.modules.source(module).cloned()
     }
 
-    /// Empties the tables, for a caller that has dropped its own: ids go on, and all is told anew.
-    pub fn forget_tables(&mut self) {
+    /// Empties the tables: ids go on, and all is told anew. Returns the first ids of what follows; none below them is
+    /// used again.
+    pub fn forget_tables(&mut self) -> (StackId, ModuleId) {
         self.processes.forget(None);
         self.modules.forget();
         self.stacks.clear();
         self.frames = 0;
+        (StackId(self.next), self.modules.id(0))
     }
 }

@@ -102,6 +102,13 @@ pub enum Line {
         /// Its name; `None` where the module was searched and has none.
         name: Option<String>,
     },
+    /// No later line names a stack or module below these ids: what is not in use by then can be forgotten.
+    Forget {
+        /// The first stack that stays.
+        stacks: StackId,
+        /// The first module that stays.
+        modules: ModuleId,
+    },
     /// Evidence.
     Evidence(Evidence),
     /// The trace is whole.
@@ -140,6 +147,12 @@ struct Name {
     function: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Forget {
+    stacks: StackId,
+    modules: ModuleId,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -195,6 +208,9 @@ impl Line {
                 let (module, function) = (*module, *function);
                 tagged(to, "name", Name { module, function, name: name.clone() })
             }
+            Self::Forget { stacks, modules } => {
+                tagged(to, "forget", Forget { stacks: *stacks, modules: *modules })
+            }
             Self::Evidence(Evidence::Lifecycle(e)) => tagged(to, "lifecycle", e),
             Self::Evidence(Evidence::Fault(e)) => tagged(to, "fault", e),
             Self::Evidence(Evidence::Residency(e)) => tagged(to, "residency", e),
@@ -216,6 +232,10 @@ impl Line {
             "name" => {
                 let Name { module, function, name } = part(text)?;
                 Self::Name { module, function, name }
+            }
+            "forget" => {
+                let Forget { stacks, modules } = part(text)?;
+                Self::Forget { stacks, modules }
             }
             "lifecycle" => Self::Evidence(Evidence::Lifecycle(part(text)?)),
             "fault" => Self::Evidence(Evidence::Fault(part(text)?)),
@@ -249,7 +269,7 @@ impl Line {
                 stack(*id)?;
                 frames.frames.iter().filter_map(|f| f.module).try_for_each(module)
             }
-            Self::End { .. } => Ok(()),
+            Self::Forget { .. } | Self::End { .. } => Ok(()),
             Self::Evidence(evidence) => {
                 let Span { begin, end } = when(evidence);
                 law(begin <= end, "a span ends before it begins")?;

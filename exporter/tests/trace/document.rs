@@ -19,6 +19,7 @@ fn kind(line: &Line) -> &'static str {
         Line::Module { .. } => "module",
         Line::Stack { .. } => "stack",
         Line::Name { .. } => "name of a function",
+        Line::Forget { .. } => "forget",
         Line::End { .. } => "end",
         Line::Evidence(Evidence::Fault(_)) => "fault",
         Line::Evidence(Evidence::Residency(_)) => "residency",
@@ -48,7 +49,7 @@ fn the_examples_are_one_trace_with_every_kind_and_are_written_as_they_read() {
     let lines: Vec<Line> = reader.by_ref().map(Result::unwrap).collect();
     assert_eq!(reader.unknown(), 0);
     let kinds: BTreeSet<_> = lines.iter().map(kind).collect();
-    assert_eq!(kinds.len(), 19, "{kinds:?}");
+    assert_eq!(kinds.len(), 20, "{kinds:?}");
     let written = String::from_utf8(super::write(Form::Plain, &header, &lines)).unwrap();
     for (written, example) in written.lines().zip(text.lines()) {
         assert_eq!(written, example);
@@ -70,7 +71,7 @@ fn the_examples_show_every_field_that_is_written() {
             _ => {}
         }
     }
-    let written = super::write(Form::Plain, &super::generate::header(), &super::sample(2000));
+    let written = super::write(Form::Plain, &super::generate::header(), &super::sample(8000));
     let mut names = BTreeSet::new();
     for line in String::from_utf8(written).unwrap().lines() {
         fields(&serde_json::from_str(line).unwrap(), &mut names);

@@ -68,6 +68,10 @@ pub(crate) fn line(name: BoxedStrategy<String>) -> impl Strategy<Value = Line> {
         stack(),
         (module_id(), any::<u64>(), option::of(name.clone()))
             .prop_map(|(module, function, name)| { Line::Name { module, function, name } }),
+        (any::<u32>(), any::<u32>()).prop_map(|(stack, module)| Line::Forget {
+            stacks: StackId(stack),
+            modules: ModuleId(module)
+        }),
         evidence(name).prop_map(Line::Evidence),
     ]
 }

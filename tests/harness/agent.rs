@@ -90,14 +90,23 @@ impl Agent {
     /// # Errors
     /// When the answer is neither a report nor a refusal with status 69.
     pub fn report(&self, pid: u32) -> Result<Option<Report>, String> {
+        self.asked(pid, &[])?.map(|told| Report::parse(&told)).transpose()
+    }
+
+    /// The bytes of one report about `pid` asked for with further flags; `None` while there is nothing to say.
+    ///
+    /// # Errors
+    /// When the answer is neither a report nor a refusal with status 69.
+    pub fn asked(&self, pid: u32, flags: &[&str]) -> Result<Option<Vec<u8>>, String> {
         let done = host::command(&self.memprov)
             .args(["report", "--output", "json", "--pid", &pid.to_string(), "--state-dir"])
             .arg(self.state())
+            .args(flags)
             .stdin(Stdio::null())
             .output()
             .map_err(|e| format!("run memprov report: {e}"))?;
         match done.status.code() {
-            Some(0) => Report::parse(&done.stdout).map(Some),
+            Some(0) => Ok(Some(done.stdout)),
             Some(UNAVAILABLE) => Ok(None),
             _ => Err(format!(
                 "memprov report: {}: {}",

@@ -284,3 +284,45 @@ fn eighteen_processes_never_own_more_than_there_is() {
     assert_eq!(pool.end(), End::Good);
     assert!(wrong.is_empty(), "{}", wrong.join("\n  "));
 }
+
+/// A program that maps a mebibyte from line 4 and waits for the end of its input.
+const MAPPER: &str = "#include <sys/mman.h>
+#include <unistd.h>
+__attribute__((noinline)) void *map_it(void)
+{ void *p = mmap(0, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  __asm__ volatile(\"\" ::: \"memory\"); return p; }
+int main(void)
+{ char c; while (read(0, &c, 1) == 1) { char *p = map_it(); p[0] = 1; } return 0; }
+";
+
+#[test]
+fn a_source_line_is_told_where_debug_information_is() {
+    if let Some(why) = host::no_live_tests() {
+        return host::skip("servers lines", why);
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("mapper.c"), MAPPER).expect("the source is written");
+    let program = dir.path().join("mapper");
+    host::compile_c(dir.path(), &program, &["-g"]).expect("the program compiles");
+    let mut mapper = std::process::Command::new(&program)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let agent = Agent::watching(mapper.id()).expect("memprov starts");
+    agent.fresh(mapper.id(), &[], SystemTime::now()).expect("memprov watches");
+    let mut input = mapper.stdin.take().expect("its input is a pipe");
+    std::io::Write::write_all(&mut input, b"x").expect("the program reads");
+    std::thread::sleep(Duration::from_millis(200));
+    agent.fresh(mapper.id(), &[], SystemTime::now()).expect("memprov saw it");
+    let told = agent.asked(mapper.id(), &["--lines"]).expect("a report").expect("of the program");
+    drop(input);
+    mapper.wait().expect("the program ends");
+    let report: serde_json::Value = serde_json::from_slice(&told).expect("the report is JSON");
+    let owners = report["processes"][0]["owners"].as_array().expect("owners");
+    let frames = owners.iter().filter_map(|row| row["stack"].as_array()).flatten();
+    let lines: Vec<_> = frames
+        .filter(|frame| frame["function"] == "map_it")
+        .filter_map(|frame| frame["line"].as_str())
+        .collect();
+    assert!(!lines.is_empty() && lines.iter().all(|l| l.ends_with("mapper.c:4")), "{lines:?}");
+}

@@ -1,0 +1,439 @@
+//! Made from `registry/*.yaml` by `cargo run -p memprov-semconv --example generate`.
+
+use crate::{Attribute, Instrument, Key, Metric, Number, Type, attribute};
+
+/// Id of the container, from its cgroup.
+pub const CONTAINER_ID: Key = Key("container.id");
+
+/// Machine id of the host.
+pub const HOST_ID: Key = Key("host.id");
+
+/// Name of the host.
+pub const HOST_NAME: Key = Key("host.name");
+
+/// Which book a total belongs to.
+pub const BOOK: Key = Key("memprov.book");
+
+/// Values of [`BOOK`].
+pub mod book {
+    /// The book of an address space.
+    pub const PROCESS: &str = "process";
+    /// All of them.
+    pub const ALL: &[&str] = &[PROCESS];
+}
+
+/// Version of the agent.
+pub const BUILD_VERSION: Key = Key("memprov.build.version");
+
+/// How a list of mappings differed from what events had told.
+pub const DIFFERENCE: Key = Key("memprov.difference");
+
+/// Values of [`DIFFERENCE`].
+pub mod difference {
+    /// Listed, and no event had told of it.
+    pub const ADOPTED: &str = "adopted";
+    /// Not listed any more, and no event had told.
+    pub const VANISHED: &str = "vanished";
+    /// Listed as another mapping than events had told.
+    pub const REPLACED: &str = "replaced";
+    /// All of them.
+    pub const ALL: &[&str] = &[ADOPTED, VANISHED, REPLACED];
+}
+
+/// How sure the value is. A partition, an owner's values add up over it.
+pub const EVIDENCE: Key = Key("memprov.evidence");
+
+/// Values of [`EVIDENCE`].
+pub mod evidence {
+    /// The kernel said so, and nothing moved meanwhile.
+    pub const EXACT: &str = "exact";
+    /// Concluded from what the kernel said at other times or of other things.
+    pub const INFERRED: &str = "inferred";
+    /// Estimated from a sample.
+    pub const SAMPLED: &str = "sampled";
+    /// All of them.
+    pub const ALL: &[&str] = &[EXACT, INFERRED, SAMPLED];
+}
+
+/// The kind of memory that a total counts.
+pub const KIND: Key = Key("memprov.kind");
+
+/// Values of [`KIND`].
+pub mod kind {
+    /// Anonymous memory (`RssAnon`).
+    pub const ANON: &str = "anon";
+    /// Pages of files (`RssFile`).
+    pub const FILE: &str = "file";
+    /// Shared memory and tmpfs (`RssShmem`).
+    pub const SHMEM: &str = "shmem";
+    /// Huge pages of hugetlbfs (`HugetlbPages`), no part of Rss.
+    pub const HUGETLB: &str = "hugetlb";
+    /// Swapped out (`VmSwap`), no part of Rss.
+    pub const SWAP: &str = "swap";
+    /// All of them.
+    pub const ALL: &[&str] = &[ANON, FILE, SHMEM, HUGETLB, SWAP];
+}
+
+/// Hash of the owner's content key, the same on every host and after a restart.
+pub const OWNER_ID: Key = Key("memprov.owner.id");
+
+/// What the owner is.
+pub const OWNER_KIND: Key = Key("memprov.owner.kind");
+
+/// Values of [`OWNER_KIND`].
+pub mod owner_kind {
+    /// The call site that made a mapping.
+    pub const MAPPING: &str = "mapping";
+    /// An allocator's or a runtime's arena.
+    pub const ARENA: &str = "arena";
+    /// A mapped file, by the template of its path.
+    pub const FILE: &str = "file";
+    /// Shared memory.
+    pub const SHM: &str = "shm";
+    /// A mapping that the program named.
+    pub const NAMED: &str = "named";
+    /// The stack of a thread.
+    pub const STACK: &str = "stack";
+    /// The image of a program or of a library.
+    pub const IMAGE: &str = "image";
+    /// Mapped before the watch, by whom nobody knows.
+    pub const PREEXISTING: &str = "preexisting";
+    /// Its stack has no names yet.
+    pub const PENDING: &str = "pending";
+    /// Anything else; without `memprov.owner.id`, the exact sum of all owners beyond the limit.
+    pub const OTHER: &str = "other";
+    /// Bytes that nobody is known to own.
+    pub const UNATTRIBUTED: &str = "unattributed";
+    /// All of them.
+    pub const ALL: &[&str] = &[MAPPING, ARENA, FILE, SHM, NAMED, STACK, IMAGE, PREEXISTING, PENDING, OTHER, UNATTRIBUTED];
+}
+
+/// The owner for people.
+pub const OWNER_NAME: Key = Key("memprov.owner.name");
+
+/// Why a scan was not made.
+pub const REASON: Key = Key("memprov.reason");
+
+/// Values of [`REASON`].
+pub mod reason {
+    /// Nothing had moved in the process.
+    pub const STILL: &str = "still";
+    /// It would have cost more than the budget allows.
+    pub const BUDGET: &str = "budget";
+    /// The process had ended.
+    pub const VANISHED: &str = "vanished";
+    /// The kernel did not let the agent read the process.
+    pub const REFUSED: &str = "refused";
+    /// All of them.
+    pub const ALL: &[&str] = &[STILL, BUDGET, VANISHED, REFUSED];
+}
+
+/// The stream that lost something.
+pub const SOURCE_NAME: Key = Key("memprov.source.name");
+
+/// Values of [`SOURCE_NAME`].
+pub mod source_name {
+    /// Events of mappings and processes.
+    pub const LIFECYCLE: &str = "lifecycle";
+    /// Call stacks of these events.
+    pub const STACKS: &str = "stacks";
+    /// Sampled page faults.
+    pub const FAULTS: &str = "faults";
+    /// The way from the adapters to the ledger.
+    pub const QUEUE: &str = "queue";
+    /// Scans of processes.
+    pub const SCANS: &str = "scans";
+    /// All of them.
+    pub const ALL: &[&str] = &[LIFECYCLE, STACKS, FAULTS, QUEUE, SCANS];
+}
+
+/// A thread of the agent; `ended` are all that have ended.
+pub const THREAD: Key = Key("memprov.thread");
+
+/// True on the point that holds what a limit of series folded together.
+pub const OVERFLOW: Key = Key("otel.metric.overflow");
+
+/// Start of the process, RFC 3339.
+pub const PROCESS_CREATION_TIME: Key = Key("process.creation.time");
+
+/// Name of the process.
+pub const PROCESS_EXECUTABLE_NAME: Key = Key("process.executable.name");
+
+/// Process id.
+pub const PROCESS_PID: Key = Key("process.pid");
+
+/// A UUID that the host and the container or process make; the same after a restart of the agent.
+pub const SERVICE_INSTANCE_ID: Key = Key("service.instance.id");
+
+/// Name of the oldest process; `memprov` on the host's resource.
+pub const SERVICE_NAME: Key = Key("service.name");
+
+/// Address space that is mapped now, by owner.
+pub const MEMORY_RESERVED: Metric = Metric {
+    name: "memprov.memory.reserved",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "Address space that is mapped now, by owner.",
+    attributes: &[
+        attribute(EVIDENCE, Type::Text, true, &[evidence::EXACT, evidence::INFERRED]),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// Memory that is present (anonymous, file and shmem, as Rss counts it), owned once, by owner.
+pub const MEMORY_RESIDENT: Metric = Metric {
+    name: "memprov.memory.resident",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "Memory that is present (anonymous, file and shmem, as Rss counts it), owned once, by owner.",
+    attributes: &[
+        attribute(EVIDENCE, Type::Text, true, &[evidence::EXACT, evidence::INFERRED]),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// Memory that is swapped out, by owner.
+pub const MEMORY_SWAPPED: Metric = Metric {
+    name: "memprov.memory.swapped",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "Memory that is swapped out, by owner.",
+    attributes: &[
+        attribute(EVIDENCE, Type::Text, true, &[evidence::EXACT, evidence::INFERRED]),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// The kernel's own total, the lower of its readings before and after the scan.
+pub const MEMORY_CONTROL: Metric = Metric {
+    name: "memprov.memory.control",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "The kernel's own total, the lower of its readings before and after the scan.",
+    attributes: &[
+        attribute(BOOK, Type::Text, true, book::ALL),
+        attribute(KIND, Type::Text, true, kind::ALL),
+    ],
+};
+
+/// The higher reading of the kernel's total minus the lower; 0 when nothing moved during the scan.
+pub const MEMORY_CONTROL_SPREAD: Metric = Metric {
+    name: "memprov.memory.control_spread",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "The higher reading of the kernel's total minus the lower; 0 when nothing moved during the scan.",
+    attributes: &[
+        attribute(BOOK, Type::Text, true, book::ALL),
+        attribute(KIND, Type::Text, true, kind::ALL),
+    ],
+};
+
+/// Memory in the kernel's total that another process or a shared object owns.
+pub const MEMORY_JOINT: Metric = Metric {
+    name: "memprov.memory.joint",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "Memory in the kernel's total that another process or a shared object owns.",
+    attributes: &[
+        attribute(BOOK, Type::Text, true, book::ALL),
+        attribute(KIND, Type::Text, true, kind::ALL),
+    ],
+};
+
+/// What the kernel's total moved, or cannot be explained by, while the scan ran; 0 at rest.
+pub const MEMORY_SKEW: Metric = Metric {
+    name: "memprov.memory.skew",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "What the kernel's total moved, or cannot be explained by, while the scan ran; 0 at rest.",
+    attributes: &[
+        attribute(BOOK, Type::Text, true, book::ALL),
+        attribute(KIND, Type::Text, true, kind::ALL),
+    ],
+};
+
+/// The kernel's total now minus that of the book.
+pub const MEMORY_DRIFT: Metric = Metric {
+    name: "memprov.memory.drift",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "The kernel's total now minus that of the book.",
+    attributes: &[
+        attribute(BOOK, Type::Text, true, book::ALL),
+        attribute(KIND, Type::Text, true, kind::ALL),
+    ],
+};
+
+/// Age of the oldest reading that the owners rest on.
+pub const MEMORY_BOOK_AGE: Metric = Metric {
+    name: "memprov.memory.book.age",
+    unit: "s",
+    instrument: Instrument::Gauge,
+    number: Number::Double,
+    brief: "Age of the oldest reading that the owners rest on.",
+    attributes: &[
+        attribute(BOOK, Type::Text, true, book::ALL),
+    ],
+};
+
+/// Records that a stream lost, at least.
+pub const SOURCE_LOST: Metric = Metric {
+    name: "memprov.source.lost",
+    unit: "{record}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Records that a stream lost, at least.",
+    attributes: &[
+        attribute(SOURCE_NAME, Type::Text, true, source_name::ALL),
+    ],
+};
+
+/// Mappings that a list showed to be otherwise than events had told.
+pub const LEDGER_DIFFERENCES: Metric = Metric {
+    name: "memprov.ledger.differences",
+    unit: "{mapping}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Mappings that a list showed to be otherwise than events had told.",
+    attributes: &[
+        attribute(DIFFERENCE, Type::Text, true, difference::ALL),
+    ],
+};
+
+/// CPU time of the agent, by thread.
+pub const BUDGET_CPU_TIME: Metric = Metric {
+    name: "memprov.budget.cpu.time",
+    unit: "s",
+    instrument: Instrument::Counter,
+    number: Number::Double,
+    brief: "CPU time of the agent, by thread.",
+    attributes: &[
+        attribute(THREAD, Type::Text, true, &[]),
+    ],
+};
+
+/// CPU time of the agent over the last interval or two, as a fraction of one CPU.
+pub const BUDGET_CPU_UTILIZATION: Metric = Metric {
+    name: "memprov.budget.cpu.utilization",
+    unit: "1",
+    instrument: Instrument::Gauge,
+    number: Number::Double,
+    brief: "CPU time of the agent over the last interval or two, as a fraction of one CPU.",
+    attributes: &[],
+};
+
+/// Resident memory of the agent; its rings count twice, as they are mapped twice.
+pub const BUDGET_RESIDENT: Metric = Metric {
+    name: "memprov.budget.resident",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "Resident memory of the agent; its rings count twice, as they are mapped twice.",
+    attributes: &[],
+};
+
+/// Time that others spend in the agent's BPF programs, as a fraction of one CPU, counted now and then.
+pub const BUDGET_BPF_UTILIZATION: Metric = Metric {
+    name: "memprov.budget.bpf.utilization",
+    unit: "1",
+    instrument: Instrument::Gauge,
+    number: Number::Double,
+    brief: "Time that others spend in the agent's BPF programs, as a fraction of one CPU, counted now and then.",
+    attributes: &[],
+};
+
+/// What any system call of the host takes longer with the agent's hooks, measured when they were attached.
+pub const BUDGET_SYSCALL_LATENCY: Metric = Metric {
+    name: "memprov.budget.syscall.latency",
+    unit: "s",
+    instrument: Instrument::Gauge,
+    number: Number::Double,
+    brief: "What any system call of the host takes longer with the agent's hooks, measured when they were attached.",
+    attributes: &[],
+};
+
+/// What all system calls of the host take longer with the agent's hooks, as a fraction of one CPU.
+pub const BUDGET_SYSCALL_UTILIZATION: Metric = Metric {
+    name: "memprov.budget.syscall.utilization",
+    unit: "1",
+    instrument: Instrument::Gauge,
+    number: Number::Double,
+    brief: "What all system calls of the host take longer with the agent's hooks, as a fraction of one CPU.",
+    attributes: &[],
+};
+
+/// Scans of processes that were not made, by reason.
+pub const BUDGET_SCAN_SKIPPED: Metric = Metric {
+    name: "memprov.budget.scan.skipped",
+    unit: "{scan}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Scans of processes that were not made, by reason.",
+    attributes: &[
+        attribute(REASON, Type::Text, true, reason::ALL),
+    ],
+};
+
+/// Always 1; its attributes say which build of the agent runs.
+pub const BUILD_INFO: Metric = Metric {
+    name: "memprov.build_info",
+    unit: "{build}",
+    instrument: Instrument::Gauge,
+    number: Number::Int,
+    brief: "Always 1; its attributes say which build of the agent runs.",
+    attributes: &[
+        attribute(BUILD_VERSION, Type::Text, true, &[]),
+    ],
+};
+
+/// What resources carry.
+pub const RESOURCE: &[Attribute] = &[
+    attribute(HOST_ID, Type::Text, true, &[]),
+    attribute(HOST_NAME, Type::Text, true, &[]),
+    attribute(SERVICE_INSTANCE_ID, Type::Text, true, &[]),
+    attribute(SERVICE_NAME, Type::Text, true, &[]),
+    attribute(CONTAINER_ID, Type::Text, false, &[]),
+    attribute(PROCESS_CREATION_TIME, Type::Text, false, &[]),
+    attribute(PROCESS_EXECUTABLE_NAME, Type::Text, false, &[]),
+    attribute(PROCESS_PID, Type::Int, false, &[]),
+];
+
+/// Every metric, in the order of the registry's files.
+pub const ALL: &[&Metric] = &[
+    &MEMORY_RESERVED,
+    &MEMORY_RESIDENT,
+    &MEMORY_SWAPPED,
+    &MEMORY_CONTROL,
+    &MEMORY_CONTROL_SPREAD,
+    &MEMORY_JOINT,
+    &MEMORY_SKEW,
+    &MEMORY_DRIFT,
+    &MEMORY_BOOK_AGE,
+    &SOURCE_LOST,
+    &LEDGER_DIFFERENCES,
+    &BUDGET_CPU_TIME,
+    &BUDGET_CPU_UTILIZATION,
+    &BUDGET_RESIDENT,
+    &BUDGET_BPF_UTILIZATION,
+    &BUDGET_SYSCALL_LATENCY,
+    &BUDGET_SYSCALL_UTILIZATION,
+    &BUDGET_SCAN_SKIPPED,
+    &BUILD_INFO,
+];

@@ -7,6 +7,8 @@
 //! `generate` makes constants of them, and `docs/METRICS.md`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "contract")]
+pub mod contract;
 // Laid out by the generator: a tool that formats it would make it differ from what is made.
 #[rustfmt::skip]
 mod generated;

@@ -141,7 +141,10 @@ fn live(way: &str, case: &str) {
         let agent = Agent::watching(workload.pid()).expect("memprov starts");
         while let Some(phase) = truth {
             match agent.fresh(workload.pid(), &pids(&phase), SystemTime::now()) {
-                Ok(report) => wrong.extend(score::phase(&phase, &report, &unseen, true)),
+                Ok(report) => {
+                    wrong.extend(score::phase(&phase, &report, &unseen, true));
+                    wrong.extend(agent.otlp(workload.pid()).err());
+                }
                 Err(why) => {
                     // The next phases would wait as long for nothing.
                     wrong.push(format!("{}: {why}", phase.phase));

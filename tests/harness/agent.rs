@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::host;
 use crate::report::Report;
+use crate::{host, otlp};
 
 /// How long a test waits for books that are closed again; many times what a machine under load needs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -90,16 +90,25 @@ impl Agent {
     /// # Errors
     /// When the answer is neither a report nor a refusal with status 69.
     pub fn report(&self, pid: u32) -> Result<Option<Report>, String> {
-        self.asked(pid, &[])?.map(|told| Report::parse(&told)).transpose()
+        self.asked(pid, &["--output", "json"])?.map(|told| Report::parse(&told)).transpose()
     }
 
-    /// The bytes of one report about `pid` asked for with further flags; `None` while there is nothing to say.
+    /// What it would send about `pid` now, held against the registry; `None` while there is nothing to say.
+    ///
+    /// # Errors
+    /// When the answer is neither OTLP that keeps to the registry nor a refusal with status 69.
+    pub fn otlp(&self, pid: u32) -> Result<Option<otlp::Kept>, String> {
+        let told = self.asked(pid, &["--output", "otlp-json"])?;
+        told.map(|told| otlp::kept(&told[..], &[])).transpose()
+    }
+
+    /// The bytes of one report about `pid` asked for with flags; `None` while there is nothing to say.
     ///
     /// # Errors
     /// When the answer is neither a report nor a refusal with status 69.
     pub fn asked(&self, pid: u32, flags: &[&str]) -> Result<Option<Vec<u8>>, String> {
         let done = host::command(&self.memprov)
-            .args(["report", "--output", "json", "--pid", &pid.to_string(), "--state-dir"])
+            .args(["report", "--pid", &pid.to_string(), "--state-dir"])
             .arg(self.state())
             .args(flags)
             .stdin(Stdio::null())
@@ -190,16 +199,16 @@ impl Drop for Agent {
     }
 }
 
-/// The report that a trace replays to; the same one twice, to the byte.
+/// The report that a trace replays to; the same one twice, to the byte. Its OTLP is held against the registry.
 ///
 /// # Errors
-/// When replay fails, or gives two different answers.
+/// When replay fails, gives two different answers, or OTLP that doesn't keep to the registry.
 pub fn replayed(trace: &Path) -> Result<Report, String> {
-    let once = || {
+    let once = |output: &str| {
         let done = host::command(&host::memprov())
             .arg("replay")
             .arg(trace)
-            .args(["--output", "report-json"])
+            .args(["--output", output])
             .stdin(Stdio::null())
             .output()
             .map_err(|e| format!("run memprov replay: {e}"))?;
@@ -213,9 +222,10 @@ pub fn replayed(trace: &Path) -> Result<Report, String> {
             ))
         }
     };
-    let (first, second) = (once()?, once()?);
+    let (first, second) = (once("report-json")?, once("report-json")?);
     if first != second {
         return Err("two replays of one trace differ".to_owned());
     }
+    otlp::kept(&once("otlp-json")?[..], &[])?;
     Report::parse(&first)
 }

@@ -314,7 +314,8 @@ fn a_source_line_is_told_where_debug_information_is() {
     std::io::Write::write_all(&mut input, b"x").expect("the program reads");
     std::thread::sleep(Duration::from_millis(200));
     agent.fresh(mapper.id(), &[], SystemTime::now()).expect("memprov saw it");
-    let told = agent.asked(mapper.id(), &["--lines"]).expect("a report").expect("of the program");
+    let flags = ["--output", "json", "--lines"];
+    let told = agent.asked(mapper.id(), &flags).expect("a report").expect("of the program");
     drop(input);
     mapper.wait().expect("the program ends");
     let report: serde_json::Value = serde_json::from_slice(&told).expect("the report is JSON");

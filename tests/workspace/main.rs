@@ -130,7 +130,7 @@ fn the_domain_and_the_names_depend_on_no_system_and_no_runtime() {
     let members = members();
     let built_with = |name: &str| dependencies(&members[name], |d| d["kind"].is_null());
     assert!(built_with("memprov-ledger").is_subset(&BTreeSet::from(["serde".to_owned()])));
-    assert_eq!(built_with("memprov-semconv"), BTreeSet::new());
+    assert!(built_with("memprov-semconv").is_subset(&BTreeSet::from(["serde_json".to_owned()])));
 }
 
 #[test]

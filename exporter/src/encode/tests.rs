@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memprov_ledger::evidence::EvidenceClass::{self, Exact, Inferred};
+use memprov_semconv::contract::Contract;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
@@ -136,7 +137,10 @@ fn agent() -> Agent {
 }
 
 fn encode(report: &Report) -> ExportMetricsServiceRequest {
-    request(report, &identity(), WINDOW, ALL_OWNERS)
+    let request = request(report, &identity(), WINDOW, ALL_OWNERS);
+    let breaches = Contract::default().check(&serde_json::to_value(&request).unwrap());
+    assert_eq!(breaches, []);
+    request
 }
 
 /// One point, flat: resource, metric, attributes, point.

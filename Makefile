@@ -2,6 +2,8 @@
 # make build   the release binary
 # make run     a table over demo programs, until Ctrl-C
 # make test    every test; what was skipped, and why, at the end
+# make e2e     from a workload to a query: memprov, two Collectors, Prometheus (part of test)
+# make collector, collector-full   the Collectors of otel-collector/
 # make bench   benchmarks
 # make lint    formats and lints, changing nothing
 # make accept  acceptance workloads beside this tree, where they are
@@ -10,7 +12,7 @@ MEMPROV = $(or $(CARGO_TARGET_DIR),target)/release/memprov
 ACCEPT = ../shared/accept/accept.py
 
 .DEFAULT_GOAL := build
-.PHONY: setup build run test bench lint accept
+.PHONY: setup build run test e2e collector collector-full bench lint accept
 
 setup:
 	@.ci/setup test
@@ -28,6 +30,21 @@ run:
 test:
 	@.ci/setup test
 	@.ci/test
+
+e2e:
+	@.ci/setup test
+	@cargo build --quiet --release --locked -p memprov
+	@cargo test --locked -p memprov-tests --test e2e -- --test-threads=1
+
+collector:
+	@.ci/setup go
+	@otel-collector/build core
+
+collector-full:
+	@.ci/setup go
+	@cd otel-collector && bin=$$(./build full)/otelcol-memprov && \
+		K8S_NODE_NAME=any $$bin validate --config=agent.yaml --config=agent-k8s.yaml && \
+		$$bin validate --config=gateway.yaml --config=scrape.yaml && echo $$bin
 
 bench:
 	@.ci/setup build

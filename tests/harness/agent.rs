@@ -1,6 +1,7 @@
 //! A memprov that runs beside a test: started, asked and stopped through its command line.
 
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -23,6 +24,8 @@ pub struct Agent {
     child: Child,
     memprov: PathBuf,
     home: TempDir,
+    /// Its command line after the state directory.
+    arguments: Vec<OsString>,
 }
 
 impl Agent {
@@ -58,20 +61,22 @@ impl Agent {
             TempDir::with_prefix("memprov-test-").map_err(|e| format!("make a directory: {e}"))?;
         let state = home.path().join("state");
         fs::create_dir(&state).map_err(|e| format!("make {}: {e}", state.display()))?;
-        let log = File::create(home.path().join("log")).map_err(|e| format!("make a log: {e}"))?;
-        let log_too = log.try_clone().map_err(|e| format!("share the log: {e}"))?;
-        let child = host::command(&memprov)
-            .arg(command)
-            .arg("--state-dir")
-            .arg(&state)
-            .args(["--interval", "1s", "--pid", &pid.to_string()])
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(log_too)
-            .spawn()
-            .map_err(|e| format!("start {} {command}: {e}", memprov.display()))?;
-        Ok(Self { child, memprov, home })
+        let pid = pid.to_string();
+        let mut arguments: Vec<OsString> =
+            [command, "--interval", "1s", "--pid", &pid].map(OsString::from).into();
+        arguments.extend(more.iter().map(|one| one.as_os_str().to_owned()));
+        let child = spawn(&memprov, home.path(), &arguments)?;
+        Ok(Self { child, memprov, home, arguments })
+    }
+
+    /// Asks it to stop, and starts it again as it was, with the same state directory.
+    ///
+    /// # Errors
+    /// When it doesn't end with status 0, or can't be started.
+    pub fn again(&mut self) -> Result<(), String> {
+        self.ask_to_stop()?;
+        self.child = spawn(&self.memprov, self.home.path(), &self.arguments)?;
+        Ok(())
     }
 
     fn state(&self) -> PathBuf {
@@ -159,13 +164,7 @@ impl Agent {
     /// # Errors
     /// When it doesn't end with status 0, or leaves more than a checkpoint in its state directory.
     pub fn stop(mut self) -> Result<(), String> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.ok_or("no pid")?, Signal::TERM)
-            .map_err(|e| format!("stop memprov: {e}"))?;
-        let status = self.ended()?;
-        if !status.success() {
-            return Err(format!("memprov ended with {status}; log: {}", self.log()));
-        }
+        self.ask_to_stop()?;
         let left: Vec<_> = fs::read_dir(self.state())
             .map_err(|e| format!("list the state directory: {e}"))?
             .flatten()
@@ -179,6 +178,16 @@ impl Agent {
         }
     }
 
+    fn ask_to_stop(&mut self) -> Result<(), String> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.ok_or("no pid")?, Signal::TERM)
+            .map_err(|e| format!("stop memprov: {e}"))?;
+        let status = self.ended()?;
+        let good = status.success();
+        good.then_some(())
+            .ok_or_else(|| format!("memprov ended with {status}; log: {}", self.log()))
+    }
+
     fn ended(&mut self) -> Result<ExitStatus, String> {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -189,6 +198,17 @@ impl Agent {
         }
         Err(format!("memprov doesn't stop; log: {}", self.log()))
     }
+}
+
+/// Starts memprov; its log goes on where an earlier one ended.
+fn spawn(memprov: &Path, home: &Path, arguments: &[OsString]) -> Result<Child, String> {
+    let open = OpenOptions::new().create(true).append(true).open(home.join("log"));
+    let log = open.map_err(|e| format!("open a log: {e}"))?;
+    let log_too = log.try_clone().map_err(|e| format!("share the log: {e}"))?;
+    let mut command = host::command(memprov);
+    command.args(arguments).arg("--state-dir").arg(home.join("state"));
+    command.stdin(Stdio::null()).stdout(log).stderr(log_too);
+    command.spawn().map_err(|e| format!("start {command:?}: {e}"))
 }
 
 impl Drop for Agent {

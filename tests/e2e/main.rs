@@ -1,0 +1,18 @@
+//! The whole way: a workload that knows the truth, memprov, a Collector beside it, a gateway, Prometheus, a query.
+//!
+//! The Collectors and Prometheus are real, their configurations those of `otel-collector/`. Panes are one second where
+//! a host has sixty.
+#![forbid(unsafe_code)]
+
+mod books;
+mod container;
+mod interruptions;
+mod join;
+mod programs;
+mod promql;
+mod scene;
+mod scrape;
+mod service;
+mod stack;
+mod steady;
+mod witness;

@@ -6,8 +6,10 @@
 
 mod books;
 mod container;
+mod documented;
 mod interruptions;
 mod join;
+mod manifests;
 mod programs;
 mod promql;
 mod scene;

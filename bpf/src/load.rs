@@ -176,6 +176,11 @@ impl Kernel {
         self.btf.type_by_name::<Func<'_>>(name).is_some()
     }
 
+    /// Tracing programs may keep data with a task since Linux 5.13, which brought this helper too.
+    fn keeps_task_data(&self) -> bool {
+        self.has_function("bpf_for_each_map_elem")
+    }
+
     /// `sched_process_exit` has a third parameter (the first is BPF's own) since Linux 6.17.
     fn exit_tells_group(&self) -> bool {
         let hook = self.btf.type_by_name::<Typedef<'_>>("btf_trace_sched_process_exit");
@@ -254,11 +259,8 @@ fn try_load(
         Role::Fault => options.first_touch.is_some(),
         Role::Count => false,
     };
-    let mut loaded = Loaded::open(
-        |open| configure(open, options, kernel.exit_tells_group()),
-        wanted,
-        mechanism.id(),
-    )?;
+    let mut loaded =
+        Loaded::open(|open| configure(open, options, &kernel), wanted, mechanism.id())?;
     if let Scope::Only(tgids) = &options.scope {
         for tgid in tgids {
             let selected = &loaded.skel.maps.selected;
@@ -271,11 +273,23 @@ fn try_load(
     Ok((loaded, compat))
 }
 
+/// What is kept of threads is kept in one of two maps; the other one is not made.
+fn choose_threads(open: &mut OpenLifecycleSkel<'_>, kernel: &Kernel) -> libbpf_rs::Result<()> {
+    let task_data = kernel.keeps_task_data();
+    open.maps.thread_data.set_autocreate(task_data)?;
+    open.maps.threads.set_autocreate(!task_data)?;
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.task_data = task_data.into();
+    }
+    Ok(())
+}
+
 fn configure(
     open: &mut OpenLifecycleSkel<'_>,
     options: &Options,
-    exit_tells_group: bool,
+    kernel: &Kernel,
 ) -> libbpf_rs::Result<()> {
+    choose_threads(open, kernel)?;
     open.maps.lifecycle.set_max_entries(options.lifecycle_ring)?;
     open.maps.stacks.set_max_entries(options.stack_ring)?;
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
@@ -289,7 +303,7 @@ fn configure(
         rodata.inject_lifecycle = bound(options.inject.lifecycle);
         rodata.inject_stacks = bound(options.inject.stacks);
         rodata.inject_faults = bound(options.inject.faults);
-        rodata.exit_tells_group = exit_tells_group.into();
+        rodata.exit_tells_group = kernel.exit_tells_group().into();
     }
     if let Some(touch) = open.maps.data_touch_data.as_deref_mut() {
         touch.touch_default = bound(options.first_touch.unwrap_or(0.0));
@@ -303,7 +317,9 @@ const COUNT: Duration = Duration::from_millis(200);
 
 /// The host's system calls per second: all, and those that are watched.
 pub(crate) fn measure_calls() -> Result<(u64, u64), LoadError> {
+    let kernel = Kernel::read()?;
     let small = |open: &mut OpenLifecycleSkel<'_>| {
+        choose_threads(open, &kernel)?;
         open.maps.lifecycle.set_max_entries(4096)?;
         open.maps.stacks.set_max_entries(4096)
     };

@@ -79,20 +79,16 @@ static __always_inline void lose_half(__u32 tgid)
  * programs run preemptible, in kernels that preempt). One half of a call then shows that the other was missed, and
  * whose it was. The loader reads the kernel's count of misses for the case that both were.
  */
-static __always_inline int enter(enum call call)
+static __always_inline int enter(struct task_struct *task, enum call call)
 {
-	__u64 id = bpf_get_current_pid_tgid();
+	__u64 id = id_of(task);
 	struct thread *thread;
 
 	if (!watched(id >> 32))
 		return 0;
-	thread = bpf_map_lookup_elem(&threads, &id);
-	if (!thread) {
-		struct thread fresh = {};
-
-		bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST);
-		thread = bpf_map_lookup_elem(&threads, &id);
-	}
+	thread = thread_of(task, id);
+	if (!thread)
+		thread = make_thread(task, id);
 	/* The end of the call will find nothing either, and count it. */
 	if (!thread) {
 		__sync_fetch_and_add(&lost.threads_full, 1);
@@ -102,7 +98,7 @@ static __always_inline int enter(enum call call)
 	if (thread->begin)
 		lose_half(id >> 32);
 	if (call == CALL_BRK)
-		thread->brk = READ_CURRENT_MM(brk);
+		thread->brk = READ_TASK_MM(task, brk);
 	thread->begin = bpf_ktime_get_ns();
 	return 0;
 }
@@ -203,7 +199,7 @@ static __always_inline void write_record(struct thread *thread, struct call_reco
 	*record = *made;
 	/* Stamped in the ring: what ended before an instant was reserved before it, so a reader can tell. */
 	record->head.end = bpf_ktime_get_ns();
-	bpf_ringbuf_submit(record, wake_flag(&lifecycle, lifecycle_wake));
+	bpf_ringbuf_submit(record, record_wake_flag(thread));
 }
 
 static __always_inline void write_name(struct thread *thread, struct record_head *head, __u64 address, __u64 length,
@@ -231,20 +227,20 @@ static __always_inline void write_name(struct thread *thread, struct record_head
 			record->head.flags |= RECORD_NAME_CUT;
 	}
 	record->head.end = bpf_ktime_get_ns();
-	bpf_ringbuf_submit(record, wake_flag(&lifecycle, lifecycle_wake));
+	bpf_ringbuf_submit(record, record_wake_flag(thread));
 }
 
 /*
- * The end of a call that began with enter(). `at`: the thread's user registers: but for ax, they still hold what the
- * call was made with.
+ * The end of a call that began with enter(). `regs`: the thread's user registers, NULL where they cannot be read: but for
+ * ax, they still hold what the call was made with.
  */
-static __always_inline int leave(enum call call, bool compat, const struct pt_regs *at, __u64 ret)
+static __always_inline int leave(struct task_struct *task, enum call call, bool compat, const struct pt_regs *regs,
+				 __u64 ret)
 {
-	__u64 id = bpf_get_current_pid_tgid(), a, b, c, d, e, f;
-	struct thread *thread = bpf_map_lookup_elem(&threads, &id);
+	__u64 id = id_of(task), a, b, c, d, e, f;
+	struct thread *thread = thread_of(task, id);
 	bool failed = ret >= -MAX_ERRNO, stack = false;
 	struct call_record r = {};
-	struct pt_regs regs;
 	__u32 word[6];
 
 	if (!thread || !thread->begin) {
@@ -261,15 +257,15 @@ static __always_inline int leave(enum call call, bool compat, const struct pt_re
 	r.head.tgid = id >> 32;
 	r.head.tid = id;
 	r.head.flags = failed ? RECORD_FAILED : 0;
-	if (bpf_probe_read_kernel(&regs, sizeof(regs), at)) {
+	if (!regs) {
 		lose_record(r.head.tgid);
 		return 0;
 	}
 	if (compat) {
-		a = (__u32)regs.bx, b = (__u32)regs.cx, c = (__u32)regs.dx;
-		d = (__u32)regs.si, e = (__u32)regs.di, f = (__u32)regs.bp;
+		a = (__u32)regs->bx, b = (__u32)regs->cx, c = (__u32)regs->dx;
+		d = (__u32)regs->si, e = (__u32)regs->di, f = (__u32)regs->bp;
 	} else {
-		a = regs.di, b = regs.si, c = regs.dx, d = regs.r10, e = regs.r8, f = regs.r9;
+		a = regs->di, b = regs->si, c = regs->dx, d = regs->r10, e = regs->r8, f = regs->r9;
 	}
 
 	if (call == CALL_OLD_MMAP) {
@@ -356,7 +352,7 @@ static __always_inline int leave(enum call call, bool compat, const struct pt_re
 	default:
 		return 0;
 	}
-	write_record(thread, &r, stack ? &regs : NULL);
+	write_record(thread, &r, stack ? regs : NULL);
 	return 0;
 }
 

@@ -46,7 +46,7 @@ static __always_inline __u32 touch_hash(__u64 number)
 		struct side_##size *side = bpf_ringbuf_reserve(&stacks, sizeof(*side), 0); \
 		if (side) {                                                                \
 			__u32 bytes = read;                                                \
-			fill_side(&side->head, bpf_ktime_get_ns(), &regs);                 \
+			fill_side(&side->head, bpf_ktime_get_ns(), regs);                 \
 			side->head.kind = SIDE_FAULT;                                      \
 			side->head.bytes = bytes;                                          \
 			side->head.error = error;                                          \
@@ -59,21 +59,24 @@ static __always_inline __u32 touch_hash(__u64 number)
 		side != NULL;                                                              \
 	})
 
-/* `at`: the user registers, or NULL to look for them. */
-static __always_inline int fault(__u64 address, const struct pt_regs *at, __u32 error)
+static __always_inline int fault(__u64 address, __u32 error)
 {
 	__u32 hash = touch_hash(address / PAGE_SIZE), block = touch_hash(~(address / BLOCK_SIZE));
 	__u32 tgid, zero = 0, want;
-	struct pt_regs regs;
 	__u64 bound, *own, *cpu, now;
+	const struct pt_regs *regs;
+	struct task_struct *task;
 	struct space *space;
+	struct pt_regs copy;
 	bool known, written;
 
+	/* Most faults end here, so nothing but the hash stands before the question. */
 	if (block < hash)
 		hash = block;
 	if (hash >= touch_highest || (__s64)address < 0)
 		return 0;
-	tgid = bpf_get_current_pid_tgid() >> 32;
+	task = CURRENT();
+	tgid = id_of(task) >> 32;
 	if (!watched(tgid))
 		return 0;
 	own = bpf_map_lookup_elem(&touch, &tgid);
@@ -84,7 +87,7 @@ static __always_inline int fault(__u64 address, const struct pt_regs *at, __u32 
 	 * A fault with faults disabled is never resolved: among them are those of these programs' own reads. Before Linux
 	 * 5.11 this read disables them itself, and sees 1 where they were enabled.
 	 */
-	if (READ_CURRENT(pagefault_disabled) > !HAS_HELPER(get_current_task_btf) || !READ_CURRENT(mm))
+	if (READ_TASK(task, pagefault_disabled) > !HAS_HELPER(get_current_task_btf) || !READ_TASK(task, mm))
 		return 0;
 
 	now = bpf_ktime_get_ns();
@@ -95,15 +98,17 @@ static __always_inline int fault(__u64 address, const struct pt_regs *at, __u32 
 		__sync_fetch_and_add(&lost.faults, 1);
 		return 0;
 	}
-	if (bpf_probe_read_kernel(&regs, sizeof(regs), at ? at : saved_regs()))
+	/* The user's, wherever the fault was taken: the hook's own are the kernel's where it touches for a call. */
+	regs = saved_regs(&copy);
+	if (!regs)
 		return 0;
-	want = stack_bytes(regs.sp, &known);
+	want = stack_bytes(regs->sp, &known);
 	if (want <= 2048)
-		written = WRITE_FAULT(2048, bpf_probe_read_user(side->stack, want, (void *)regs.sp) ? 0 : want);
+		written = WRITE_FAULT(2048, bpf_probe_read_user(side->stack, want, (void *)regs->sp) ? 0 : want);
 	else if (want <= 4096)
-		written = WRITE_FAULT(4096, bpf_probe_read_user(side->stack, want, (void *)regs.sp) ? 0 : want);
+		written = WRITE_FAULT(4096, bpf_probe_read_user(side->stack, want, (void *)regs->sp) ? 0 : want);
 	else
-		written = WRITE_FAULT(8192, copy_pages(side, regs.sp, want));
+		written = WRITE_FAULT(8192, copy_pages(side, regs->sp, want));
 	if (!written)
 		__sync_fetch_and_add(&lost.faults, 1);
 	return 0;

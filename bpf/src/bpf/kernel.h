@@ -28,8 +28,10 @@ enum {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 enum { BPF_ANY, BPF_NOEXIST };
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 enum {
 	BPF_RB_NO_WAKEUP = 1,
 	BPF_RB_FORCE_WAKEUP = 2,
@@ -43,20 +45,24 @@ enum bpf_func_id___ask {
 #define HAS_HELPER(name) bpf_core_enum_value_exists(enum bpf_func_id___ask, BPF_FUNC_##name##___ask)
 
 /*
- * Read a field of the current task, or of its address space. Since Linux 5.11 with plain loads,
- * before with a call for each.
+ * The current task, and a field of it or of its address space. Since Linux 5.11 the verifier knows its type and lets it be
+ * loaded from, before each field takes a call.
  */
-#define READ_CURRENT(field)                                                   \
-	(HAS_HELPER(get_current_task_btf) ? bpf_get_current_task_btf()->field \
-					  : BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), field))
-#define READ_CURRENT_MM(field)                                                    \
-	(HAS_HELPER(get_current_task_btf) ? bpf_get_current_task_btf()->mm->field \
-					  : BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), mm, field))
+#define CURRENT() \
+	(HAS_HELPER(get_current_task_btf) ? bpf_get_current_task_btf() : (struct task_struct *)bpf_get_current_task())
+#define READ_TASK(task, field) (HAS_HELPER(get_current_task_btf) ? (task)->field : BPF_CORE_READ(task, field))
+#define READ_TASK_MM(task, field) \
+	(HAS_HELPER(get_current_task_btf) ? (task)->mm->field : BPF_CORE_READ(task, mm, field))
 
-/* arch/x86/include/asm/ptrace.h. The layout is user-space ABI, so it is read as a whole and not relocated. */
+/*
+ * arch/x86/include/asm/ptrace.h. The layout is user-space ABI, so it is not relocated. Above the 16 bits of a selector
+ * lies what FRED adds (Linux 6.9).
+ */
 struct pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
-	unsigned long orig_ax, ip, cs, flags, sp, ss;
+	unsigned long orig_ax, ip;
+	__u16 cs, cs_more[3];
+	unsigned long flags, sp, ss;
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

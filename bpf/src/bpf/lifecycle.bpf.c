@@ -31,12 +31,14 @@ enum side_flag abi_side_flag = 0;
 	SEC("fentry/" #function)                                  \
 	int BPF_PROG(enter_##function)                            \
 	{                                                         \
-		return enter(call);                               \
+		return enter(CURRENT(), call);                    \
 	}                                                         \
 	SEC("fexit/" #function)                                   \
 	int leave_##function(unsigned long long *ctx)             \
 	{                                                         \
-		return leave(call, compat, saved_regs(), ctx[1]); \
+		struct pt_regs copy;                              \
+								  \
+		return leave(CURRENT(), call, compat, saved_regs(&copy), ctx[1]); \
 	}
 
 FENTRY(__x64_sys_mmap, CALL_MMAP, false)
@@ -58,39 +60,49 @@ FENTRY(__ia32_sys_prctl, CALL_PRCTL, true)
 
 /* 2. BTF tracepoints of every system call. */
 
-static __always_inline bool in_compat_call(void)
+/* Which call this is by the two ABIs; most are none by either. */
+struct numbered {
+	enum call native, compat;
+};
+
+static __always_inline struct numbered numbered(long id)
 {
-	return READ_CURRENT(thread_info.status) & TS_COMPAT;
+	return (struct numbered){ native_call(id), compat_call(id) };
 }
 
-/* Which watched call this is, by the ABI that it came by. */
-static __always_inline enum call any_call(long id, bool *compat)
+static __always_inline bool in_compat_call(struct task_struct *task)
 {
-	enum call native = native_call(id), other = compat_call(id);
-
-	*compat = false;
-	if (native == CALL_NONE && other == CALL_NONE)
-		return CALL_NONE;
-	*compat = in_compat_call();
-	return *compat ? other : native;
+	return READ_TASK(task, thread_info.status) & TS_COMPAT;
 }
 
 SEC("tp_btf/sys_enter")
 int BPF_PROG(enter_any, struct pt_regs *regs, long id)
 {
-	bool compat;
-	enum call call = any_call(id, &compat);
+	struct numbered is = numbered(id);
+	struct task_struct *task;
+	enum call call;
 
-	return call == CALL_NONE ? 0 : enter(call);
+	if (is.native == CALL_NONE && is.compat == CALL_NONE)
+		return 0;
+	task = CURRENT();
+	call = in_compat_call(task) ? is.compat : is.native;
+	return call == CALL_NONE ? 0 : enter(task, call);
 }
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(leave_any, struct pt_regs *regs, long ret)
 {
+	struct numbered is = numbered(regs->orig_ax);
+	struct task_struct *task;
+	enum call call;
 	bool compat;
-	enum call call = any_call(regs->orig_ax, &compat);
 
-	return call == CALL_NONE ? 0 : leave(call, compat, regs, ret);
+	if (is.native == CALL_NONE && is.compat == CALL_NONE)
+		return 0;
+	task = CURRENT();
+	compat = in_compat_call(task);
+	call = compat ? is.compat : is.native;
+	return call == CALL_NONE ? 0 : leave(task, call, compat, regs, ret);
 }
 
 /* Counts the host's calls for a moment, alone, so that the loader can choose between 2 and 3. */
@@ -113,12 +125,14 @@ int BPF_PROG(count_any, struct pt_regs *regs, long id)
 	SEC("tp/syscalls/sys_enter_" #name)                        \
 	int tp_enter_##name(void *ctx)                             \
 	{                                                          \
-		return enter(call);                                \
+		return enter(CURRENT(), call);                     \
 	}                                                          \
 	SEC("tp/syscalls/sys_exit_" #name)                         \
 	int tp_leave_##name(struct trace_event_raw_sys_exit *ctx)  \
 	{                                                          \
-		return leave(call, false, saved_regs(), ctx->ret); \
+		struct pt_regs copy;                               \
+								   \
+		return leave(CURRENT(), call, false, saved_regs(&copy), ctx->ret); \
 	}
 
 TP(mmap, CALL_MMAP)
@@ -171,7 +185,7 @@ int BPF_PROG(execed, struct task_struct *task, int old_pid)
 	if (!watched(tgid))
 		return 0;
 	if (old_pid != task->pid)
-		bpf_map_delete_elem(&threads, &old);
+		forget_thread(old);
 	write_process(RECORD_EXEC, tgid, task->pid, &r);
 	return 0;
 }
@@ -187,7 +201,7 @@ int exited(unsigned long long *ctx)
 
 	if (!watched(tgid))
 		return 0;
-	bpf_map_delete_elem(&threads, &id);
+	forget_thread(id);
 	if (exit_tells_group) {
 		if (!(bool)ctx[1])
 			return 0;
@@ -207,12 +221,12 @@ int exited(unsigned long long *ctx)
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(user_fault, unsigned long address, struct pt_regs *regs, unsigned long error)
 {
-	return fault(address, regs, error);
+	return fault(address, error);
 }
 
 /* The kernel touches user memory for a system call; the stack is that of the caller. */
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(kernel_fault, unsigned long address, struct pt_regs *regs, unsigned long error)
 {
-	return fault(address, NULL, error);
+	return fault(address, error);
 }

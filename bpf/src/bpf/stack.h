@@ -10,8 +10,9 @@
  */
 static __always_inline __u32 stack_bytes(__u64 sp, bool *known)
 {
-	__u64 top = READ_CURRENT_MM(start_stack);
-	__u64 tcb = READ_CURRENT(thread.fsbase);
+	struct task_struct *task = CURRENT();
+	__u64 top = READ_TASK_MM(task, start_stack);
+	__u64 tcb = READ_TASK(task, thread.fsbase);
 
 	/* In 64 bits, so that an end below sp is far away. */
 	*known = true;
@@ -24,14 +25,17 @@ static __always_inline __u32 stack_bytes(__u64 sp, bool *known)
 }
 
 /*
- * Where the registers are saved that a thread entered the kernel with. Before Linux 5.15 there is no helper to ask, and
- * no FRED that would move them.
+ * The registers that a thread entered the kernel with, as the kernel saved them. Before Linux 5.15 there is no helper to
+ * ask (and no FRED that would move them): they are copied. NULL: they could not be.
  */
-static __always_inline const struct pt_regs *saved_regs(void)
+static __always_inline const struct pt_regs *saved_regs(struct pt_regs *copy)
 {
+	const void *at;
+
 	if (HAS_HELPER(task_pt_regs))
-		return (const struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	return READ_CURRENT(stack) + THREAD_SIZE - sizeof(struct pt_regs);
+		return (const struct pt_regs *)bpf_task_pt_regs(CURRENT());
+	at = READ_TASK(CURRENT(), stack) + THREAD_SIZE - sizeof(struct pt_regs);
+	return bpf_probe_read_kernel(copy, sizeof(*copy), at) ? NULL : copy;
 }
 
 static __always_inline void fill_side(struct side_head *side, __u64 when, const struct pt_regs *regs)

@@ -18,6 +18,8 @@ enum call {
 	/* i386: SysV calls behind one number. */
 	CALL_IPC,
 	CALL_PRCTL,
+	/* Any of the clone family. Its end is the hook of fork. */
+	CALL_CLONE,
 };
 
 /* arch/x86/entry/syscalls/syscall_64.tbl; x32 uses the same numbers for these. */
@@ -34,6 +36,11 @@ static __always_inline enum call native_call(long id)
 		return CALL_MREMAP;
 	case 30:
 		return CALL_SHMAT;
+	case 56:
+	case 57:
+	case 58:
+	case 435:
+		return CALL_CLONE;
 	case 67:
 		return CALL_SHMDT;
 	case 157:
@@ -46,6 +53,11 @@ static __always_inline enum call native_call(long id)
 static __always_inline enum call compat_call(long id)
 {
 	switch (id) {
+	case 2:
+	case 120:
+	case 190:
+	case 435:
+		return CALL_CLONE;
 	case 45:
 		return CALL_BRK;
 	case 90:
@@ -92,6 +104,10 @@ static __always_inline int enter(struct task_struct *task, enum call call)
 	/* The end of the call will find nothing either, and count it. */
 	if (!thread) {
 		__sync_fetch_and_add(&lost.threads_full, 1);
+		return 0;
+	}
+	if (call == CALL_CLONE) {
+		thread->cloning = bpf_ktime_get_ns();
 		return 0;
 	}
 	/* The end of its last call was missed. */

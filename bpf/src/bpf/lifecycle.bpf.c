@@ -41,6 +41,13 @@ enum side_flag abi_side_flag = 0;
 		return leave(CURRENT(), call, compat, saved_regs(&copy), ctx[1]); \
 	}
 
+/* All of the clone family, by every ABI. */
+SEC("fentry/kernel_clone")
+int BPF_PROG(enter_kernel_clone)
+{
+	return enter(CURRENT(), CALL_CLONE);
+}
+
 FENTRY(__x64_sys_mmap, CALL_MMAP, false)
 FENTRY(__x64_sys_munmap, CALL_MUNMAP, false)
 FENTRY(__x64_sys_mremap, CALL_MREMAP, false)
@@ -102,7 +109,7 @@ int BPF_PROG(leave_any, struct pt_regs *regs, long ret)
 	task = CURRENT();
 	compat = in_compat_call(task);
 	call = compat ? is.compat : is.native;
-	return call == CALL_NONE ? 0 : leave(task, call, compat, regs, ret);
+	return call == CALL_NONE || call == CALL_CLONE ? 0 : leave(task, call, compat, regs, ret);
 }
 
 /* Counts the host's calls for a moment, alone, so that the loader can choose between 2 and 3. */
@@ -121,12 +128,14 @@ int BPF_PROG(count_any, struct pt_regs *regs, long id)
 
 /* 3. Perf tracepoints of the named calls. They do not fire for i386 calls. */
 
-#define TP(name, call)                                             \
+#define TP_ENTER(name, call)                                       \
 	SEC("tp/syscalls/sys_enter_" #name)                        \
 	int tp_enter_##name(void *ctx)                             \
 	{                                                          \
 		return enter(CURRENT(), call);                     \
-	}                                                          \
+	}
+#define TP(name, call)                                             \
+	TP_ENTER(name, call)                                       \
 	SEC("tp/syscalls/sys_exit_" #name)                         \
 	int tp_leave_##name(struct trace_event_raw_sys_exit *ctx)  \
 	{                                                          \
@@ -142,27 +151,43 @@ TP(brk, CALL_BRK)
 TP(shmat, CALL_SHMAT)
 TP(shmdt, CALL_SHMDT)
 TP(prctl, CALL_PRCTL)
+TP_ENTER(clone, CALL_CLONE)
+TP_ENTER(clone3, CALL_CLONE)
+TP_ENTER(fork, CALL_CLONE)
+TP_ENTER(vfork, CALL_CLONE)
 
 /* Processes. */
 
 static __always_inline void write_process(enum record_kind kind, __u32 tgid, __u32 tid, struct call_record *r)
 {
-	r->head.begin = bpf_ktime_get_ns();
+	if (!r->head.begin)
+		r->head.begin = bpf_ktime_get_ns();
 	r->head.kind = kind;
 	r->head.tgid = tgid;
 	r->head.tid = tid;
 	write_record(NULL, r, NULL);
 }
 
-/* In the parent, before the child can run. */
+/*
+ * In the parent, before the child can run. The address space was copied since the call began, which is unknown where its
+ * entry was not seen.
+ */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(forked, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 tgid = parent->tgid, born = child->tgid;
 	struct call_record r = {};
+	struct thread *thread;
 	__u8 one = 1;
 
-	if (born == tgid || !child->mm || !watched(tgid))
+	if (!child->mm || !watched(tgid))
+		return 0;
+	thread = thread_of(parent, id_of(parent));
+	if (thread) {
+		r.head.begin = thread->cloning;
+		thread->cloning = 0;
+	}
+	if (born == tgid)
 		return 0;
 	/* A child that finds no room goes unseen: the parent's epoch says that something did. */
 	if (!scope_all && bpf_map_update_elem(&selected, &born, &one, BPF_ANY))

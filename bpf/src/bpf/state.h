@@ -68,6 +68,8 @@ struct thread {
 	/* When the call in flight began; 0: none is. */
 	__u64 begin;
 	__u64 brk;
+	/* When the clone in flight began; 0: none is. */
+	__u64 cloning;
 	/* What the thread has drawn from the buckets of its space and not used yet. */
 	__u32 records;
 	__u32 stacks;

@@ -74,6 +74,11 @@ fn live_children_are_followed_from_before_they_run() {
         // The child of ours is a zombie still, and was forked before both.
         assert!(start(&kinds[0]) >= start_ticks(child.pid));
         assert!(start(&kinds[1]).0 - start_ticks(child.pid).0 < 1000);
+        let fork = |l: &&Lifecycle| matches!(l.change, Change::Fork { .. });
+        for made in changes(&all, child.pid).iter().filter(fork) {
+            let took = made.when.end.since(made.when.begin);
+            assert!(took.as_micros() > 5, "born when clone began: {took:?}");
+        }
         assert_eq!(child.reap(), 0);
 
         let of_forked: Vec<_> = changes(&all, forked).into_iter().map(|l| l.change).collect();

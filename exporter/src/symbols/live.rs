@@ -344,6 +344,25 @@ fn a_child_has_its_parents_code_until_it_execs() {
 }
 
 #[test]
+fn what_a_child_of_vfork_called_before_its_exec_is_its_parents_code() {
+    let Some(bench) = c_program(&[]) else { return };
+    let stopped = bench.stop([MMAP, LEN], 8192, &["program", "direct"]);
+    let mut world = World::new();
+    let parent = world.unwinder.unwind(&stopped.raw()).unwrap().id;
+    let child = Tgid(u32::MAX);
+    let begin = stopped.raw().when;
+    let at = |tgid, when, change| Lifecycle { when: Span::at(when), tgid, change };
+    let fork = Change::Fork { child, child_start: StartTicks(1), shares: true };
+    world.unwinder.lifecycle(&at(stopped.tgid, begin, fork));
+    // Its records come before its stacks.
+    world.unwinder.lifecycle(&at(child, MonoTime(begin.0 + 1), Change::Exec));
+    let raw = RawUserStack { tgid: child, ..stopped.raw() };
+    assert_eq!(world.unwinder.unwind(&raw).unwrap().id, parent);
+    let later = RawUserStack { when: MonoTime(begin.0 + 1), ..raw };
+    assert!(matches!(world.unwinder.unwind(&later), Err(UnwindError::Gone(_))));
+}
+
+#[test]
 fn code_that_was_unmapped_is_not_used_until_it_is_read_again() {
     let Some(bench) = c_program(&[]) else { return };
     let stopped = bench.stop([MMAP, LEN], 8192, &["program", "direct"]);

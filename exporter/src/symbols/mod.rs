@@ -16,6 +16,7 @@
 //!
 //! [`Stack`]: memprov_ledger::stack::Stack
 
+mod borrowed;
 mod cfi;
 mod demangle;
 mod elf;

@@ -10,6 +10,7 @@ use memprov_ledger::identity::{ModuleId, StackId, Tgid};
 use memprov_ledger::stack::{Frame, Module, Stack, StackEnd};
 use memprov_ledger::time::MonoTime;
 
+use super::borrowed::Borrowed;
 use super::cfi::{Registers, Rule, StackBytes, follow};
 use super::modules::Modules;
 use super::processes::Processes;
@@ -110,6 +111,7 @@ pub struct Unwinder {
     limits: Limits,
     modules: Modules,
     processes: Processes,
+    borrowed: Borrowed,
     stacks: HashMap<Arc<Stack>, StackId>,
     frames: usize,
     next: u32,
@@ -124,6 +126,7 @@ impl Unwinder {
             limits,
             modules: Modules::new(root.clone(), limits.modules, limits.unwind_bytes),
             processes: Processes::new(root, limits.segments),
+            borrowed: Borrowed::default(),
             stacks: HashMap::new(),
             frames: 0,
             next: 1,
@@ -136,6 +139,7 @@ impl Unwinder {
     /// # Errors
     /// When the process is gone, its mappings cannot be read, or the table of stacks is full.
     pub fn unwind(&mut self, raw: &RawUserStack<'_>) -> Result<Unwound, UnwindError> {
+        let raw = &RawUserStack { tgid: self.borrowed.lender(raw.tgid, raw.when), ..*raw };
         self.processes.prepare(raw.tgid, raw.when)?;
         let mut frames = std::mem::take(&mut self.buffer);
         frames.clear();
@@ -204,11 +208,21 @@ impl Unwinder {
 
     /// Learns from a change of an address space which mappings it knows no longer.
     pub fn lifecycle(&mut self, event: &Lifecycle) {
-        let (tgid, when) = (event.tgid, event.when);
+        let when = event.when;
+        let tgid = self.borrowed.lender(event.tgid, when.begin);
         match &event.change {
-            Change::Exec => self.processes.begin(tgid, when.begin),
-            Change::Exit => self.processes.end(tgid),
-            Change::Fork { child, .. } => self.processes.fork(tgid, *child, when.begin),
+            Change::Exec => {
+                self.borrowed.leave(event.tgid, when.begin);
+                self.processes.begin(event.tgid, when.begin);
+            }
+            Change::Exit => {
+                self.borrowed.leave(event.tgid, when.begin);
+                self.processes.end(event.tgid);
+            }
+            Change::Fork { child, shares, .. } => {
+                self.borrowed.fork(event.tgid, *child, *shares, when.begin);
+                self.processes.fork(tgid, *child, when.begin);
+            }
             Change::Map { extent, flags, .. } => {
                 let code = flags.exec || !flags.anonymous;
                 if code || flags.fixed {

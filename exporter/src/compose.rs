@@ -81,7 +81,8 @@ impl Composer<'_> {
     /// Resident bytes by owner id.
     #[must_use]
     pub fn resident(&self, space: &Space) -> BTreeMap<String, u64> {
-        let Some(closed) = self.sharing.close(space) else { return BTreeMap::new() };
+        let closed = self.sharing.close(space).filter(|closed| closed.pages_known);
+        let Some(closed) = closed else { return BTreeMap::new() };
         self.sums(&closed).into_values().map(|s| (s.owner.id(), s.row.owned.rss())).collect()
     }
 
@@ -153,6 +154,7 @@ impl Composer<'_> {
             as_of: wall::rfc3339(self.header.clock, closed.as_of),
             lossless: space.lossless(),
             predates,
+            pages_unread: !closed.pages_known,
             books: books.collect(),
             owners,
             faults: faults(space, &scan.after),
@@ -166,9 +168,10 @@ impl Composer<'_> {
     fn row(&self, sum: &Sum, closed: &Closed, history: Option<&VecDeque<Snapshot>>) -> OwnerRow {
         let Sum { owner, row } = sum;
         let id = owner.id();
-        let resident = row.owned.rss();
+        let resident = closed.pages_known.then(|| row.owned.rss());
         let class = owner.class.max(row.extents).max(row.pages);
-        let exact = class == EvidenceClass::Exact;
+        let bounds =
+            (resident.is_some() && class != EvidenceClass::Exact).then_some((row.lo, row.hi));
         let swapped = row.owned.get(Kind::Swap);
         OwnerRow {
             kind: owner.kind.to_owned(),
@@ -184,10 +187,10 @@ impl Composer<'_> {
                 hi: None,
             },
             resident: Quantity {
-                bytes: Some(resident),
+                bytes: resident,
                 evidence: class,
-                lo: (!exact).then_some(row.lo),
-                hi: (!exact).then_some(row.hi),
+                lo: bounds.map(|(lo, _)| lo),
+                hi: bounds.map(|(_, hi)| hi),
             },
             swapped: (swapped > 0).then_some(Quantity {
                 bytes: Some(swapped),
@@ -195,7 +198,9 @@ impl Composer<'_> {
                 lo: None,
                 hi: None,
             }),
-            growth_per_minute: history.and_then(|h| growth(h, &id, resident, closed.as_of)),
+            growth_per_minute: history
+                .zip(resident)
+                .and_then(|(h, resident)| growth(h, &id, resident, closed.as_of)),
             intervals: row.intervals,
             first_touch: self.touch_rows(&row.touch, row.owned.get(Kind::Anon)),
             id,
@@ -289,7 +294,7 @@ impl Composer<'_> {
                         hi: None,
                     },
                     resident: Quantity {
-                        bytes: Some(object.resident),
+                        bytes: object.resident,
                         evidence: class,
                         lo: None,
                         hi: None,

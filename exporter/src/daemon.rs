@@ -22,6 +22,7 @@ use crate::exporting::Exporting;
 use crate::folding::Folding;
 use crate::fuse::Fuser;
 use crate::plan::Plan;
+use crate::privileges::{self, Privileges};
 use crate::recorder::Recorder;
 use crate::screen::Screen;
 use crate::socket::{Handler, Refusal, Server, ServerError};
@@ -121,6 +122,10 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
             .mode(0o600)
             .open(path)
             .map_err(|source| DaemonError::Output { path: path.clone(), source })?;
+    }
+    match privileges::drop_unused() {
+        Ok(Privileges { kept, dropped }) => tracing::info!(?kept, ?dropped, "capabilities"),
+        Err(error) => tracing::warn!(%error, "no capability is dropped"),
     }
     let (inbox, inputs) = sync_channel(INBOX);
     let (module_sources, modules) = channel();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use memprov_ledger::evidence::{Change, Evidence, Gap, Lifecycle, Stream};
 use memprov_ledger::identity::{StartTicks, Tgid};
+use memprov_ledger::scan::Scan;
 use memprov_ledger::time::{MonoTime, Span};
 use memprov_proc::clock;
 
@@ -333,7 +334,8 @@ impl Folding<'_> {
                 let Some(tgid) = space.tgids.first().copied() else { continue };
                 // A scan from before a fork was known did not read what is common with the child.
                 let related = self.fuser.ledger().has_relative(tgid);
-                let blind = related && space.scan.as_ref().is_some_and(|s| !s.exclusive_known);
+                let unread = |s: &Scan| s.pages_known && !s.exclusive_known;
+                let blind = related && space.scan.as_deref().is_some_and(unread);
                 if p.add(tgid) || blind && p.again(tgid) {
                     jobs.push(self.plan.urgent(self.fuser.ledger(), tgid, now));
                 }

@@ -18,6 +18,7 @@ pub mod host;
 pub mod otlp;
 pub mod owners;
 pub mod plan;
+pub mod privileges;
 pub mod probing;
 mod recorder;
 pub mod report;

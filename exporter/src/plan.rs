@@ -57,7 +57,7 @@ impl Plan {
             .and_then(|s| s.scan.as_ref())
             .filter(|scan| now.since(scan.when.begin) < self.max_age)
             // A scan from before a relative was known did not read what they have in common.
-            .filter(|scan| scan.exclusive_known || !exclusive)
+            .filter(|scan| scan.exclusive_known || !exclusive || !scan.pages_known)
             .map(|scan| scan.after);
         Job::Scan { tgid, exclusive, still, urgent: false }
     }

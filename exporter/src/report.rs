@@ -145,6 +145,10 @@ pub struct Process {
     pub lossless: bool,
     /// Resident bytes of mappings born before `watching_since`.
     pub predates: u64,
+    /// Its pages could not be read (capabilities are missing): `resident` of its owners is unknown, and each book is
+    /// unattributed as a whole.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub pages_unread: bool,
     /// Books by kind: `anon`, `file`, `shmem`, `hugetlb`, `swap`.
     pub books: BTreeMap<String, Book>,
     /// Owners, largest resident first.

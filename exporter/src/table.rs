@@ -158,11 +158,20 @@ fn one_process(
             out.extend(sum.lines(name, width, paint));
         }
     }
-    let mut facts = vec![
-        format!("watching since {}", clock(&report.watching_since, &report.generated_at)),
-        format!("{} of resident predates it", percent(process.predates, resident.parts())),
-    ];
-    if let Some(touch) = &process.first_touch {
+    let mut facts =
+        vec![format!("watching since {}", clock(&report.watching_since, &report.generated_at))];
+    if process.pages_unread {
+        facts.push(
+            "its pages may not be read (CAP_DAC_READ_SEARCH): what owners have resident is unknown"
+                .to_owned(),
+        );
+    } else {
+        facts.push(format!(
+            "{} of resident predates it",
+            percent(process.predates, resident.parts())
+        ));
+    }
+    if let Some(touch) = process.first_touch.as_ref().filter(|_| !process.pages_unread) {
         facts.push(match touch.unknown_share {
             Some(share) if share > 0.0 && share < 0.005 => {
                 "first touch unknown: < 1 % of anonymous".to_owned()

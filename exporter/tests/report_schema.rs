@@ -87,6 +87,7 @@ fn sparse() -> Report {
         as_of: "2025-11-29T20:00:00.123456789Z".into(),
         lossless: false,
         predates: 0,
+        pages_unread: false,
         books: BTreeMap::from([("swap".into(), Book { skew: i64::MIN, ..Book::default() })]),
         owners: vec![owner],
         faults: Faults::default(),
@@ -149,6 +150,7 @@ fn maximal() -> Report {
         differences: Differences { adopted: 1, vanished: 2, replaced: 0 },
     });
     let process = &mut report.processes[0];
+    process.pages_unread = true;
     process.cgroup = Some("/docker/ab12".into());
     process.container = Some("ab12".into());
     process.books = ["anon", "file", "shmem", "hugetlb", "swap"]

@@ -88,6 +88,7 @@ fn process(pid: u32, comm: &str, books: &[(&str, Book)], owners: Vec<OwnerRow>) 
         as_of: "2026-11-29T12:00:03.250Z".to_owned(),
         lossless: true,
         predates: 0,
+        pages_unread: false,
         books: books.iter().map(|(kind, book)| ((*kind).to_owned(), book.clone())).collect(),
         owners,
         faults: Faults::default(),

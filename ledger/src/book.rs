@@ -198,6 +198,9 @@ pub struct Closed {
     pub as_of: MonoTime,
     /// Nothing moved while the scan ran.
     pub at_rest: bool,
+    /// The scan could read which pages are there. Else nothing is known of what owners have, and the books are
+    /// unattributed as a whole.
+    pub pages_known: bool,
     /// Books of the kinds that the kernel prints.
     pub books: Vec<Book>,
     /// Rows by claim.
@@ -295,7 +298,8 @@ impl Sharing<'_> {
             rows.values_mut().for_each(|row| row.pages = EvidenceClass::Inferred);
         }
         let as_of = space.confirmed.unwrap_or(scan.when.begin);
-        Some(Closed { space: space.id, as_of, at_rest: scan.at_rest, books, rows, bug })
+        let (at_rest, pages_known) = (scan.at_rest, scan.pages_known);
+        Some(Closed { space: space.id, as_of, at_rest, pages_known, books, rows, bug })
     }
 
     /// Splits the present pages of a piece into its own and joint ones.
@@ -437,8 +441,9 @@ fn balance(
     let lo = before.min(after).saturating_sub(scan.slack);
     let hi = before.max(after).saturating_add(scan.slack);
     let found = owned + joint + outside;
-    // At rest the kernel counts pages that no scan shows: those are nobody's. Else it may be movement.
-    let hidden = if scan.at_rest { lo.saturating_sub(found) } else { 0 };
+    // At rest the kernel counts pages that no scan shows: those are nobody's. Else it may be movement, if pages were
+    // read at all.
+    let hidden = if scan.at_rest || !scan.pages_known { lo.saturating_sub(found) } else { 0 };
     let sum = found + hidden;
     let skew = if sum < lo {
         signed(lo, sum)

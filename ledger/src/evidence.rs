@@ -335,10 +335,12 @@ pub struct Residency {
     pub cgroup: Option<Arc<str>>,
     /// Totals before.
     pub before: Counters,
-    /// All mappings.
-    pub maps: Arc<[Mapping]>,
-    /// Pages.
-    pub pages: Arc<PageSet>,
+    /// All mappings; `None` where we may not read the list.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub maps: Option<Arc<[Mapping]>>,
+    /// Pages; `None` where we may not read them.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub pages: Option<Arc<PageSet>>,
     /// `PageState::exclusive` was read for anonymous pages. Else nothing is known of sharing after fork.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub exclusive_known: bool,

@@ -30,7 +30,7 @@ struct Copied<'a> {
     scan: &'a Scan,
     /// By interval and offset, with the farthest offset that any piece of that interval up to this one reaches.
     pieces: Vec<(&'a Piece, u64)>,
-    /// It has common pages in a mapping that was found late.
+    /// It has common pages in a mapping that was found late, or its pages are not known.
     lost: bool,
 }
 
@@ -87,7 +87,8 @@ impl<'a> Copied<'a> {
             }
         }
         let has_common = |p: &Piece| scan.pages.runs(p.extent).any(|(_, state)| common(state));
-        let lost = scan.pieces.iter().filter(|p| p.traits.has(Traits::LATE)).any(has_common);
+        let late = scan.pieces.iter().filter(|p| p.traits.has(Traits::LATE)).any(has_common);
+        let lost = late || !scan.pages_known;
         Self { scan, pieces, lost }
     }
 

@@ -30,8 +30,10 @@ pub struct Scan {
     pub after: Counters,
     /// How far the totals may be off, bytes.
     pub slack: u64,
-    /// Pages.
+    /// Pages; none where they could not be read.
     pub pages: Arc<PageSet>,
+    /// Whether they could.
+    pub pages_known: bool,
     /// Whether sharing after fork was read.
     pub exclusive_known: bool,
     /// Pieces as of its end.
@@ -57,7 +59,10 @@ impl Space {
     /// Takes in a scan: settles what is mapped, keeps the pages beside the pieces of that time.
     pub(crate) fn scanned(&mut self, seen: &Residency, watching_since: MonoTime) -> Differences {
         let busy = self.changed >= seen.when.begin || self.loss > seen.when.begin;
-        let differences = self.reconcile(&seen.maps, seen.when, watching_since);
+        let differences = match &seen.maps {
+            Some(maps) => self.reconcile(maps, seen.when, watching_since),
+            None => Differences::default(),
+        };
         let at_rest = !busy && seen.before == seen.after;
         self.totals(seen.when, seen.after);
         self.confirmed = None;
@@ -70,7 +75,8 @@ impl Space {
             before: seen.before,
             after: seen.after,
             slack: seen.slack,
-            pages: Arc::clone(&seen.pages),
+            pages: seen.pages.clone().unwrap_or_default(),
+            pages_known: seen.pages.is_some(),
             exclusive_known: seen.exclusive_known,
             pieces: self.pieces.clone(),
             at_rest,

@@ -22,13 +22,13 @@ pub struct Shared {
     pub as_of: Span,
     /// Bytes of it that anybody maps.
     pub reserved: u64,
-    /// Bytes of it that anybody has present.
-    pub resident: u64,
+    /// Bytes of it that anybody has present, as far as pages could be read; `None` where nobody's could.
+    pub resident: Option<u64>,
     /// How sure `resident` is.
     pub class: EvidenceClass,
     /// Observed spaces that map it.
     pub sharers: u64,
-    /// All of them were scanned.
+    /// All of them were scanned, with their pages.
     pub all_scanned: bool,
 }
 
@@ -98,7 +98,9 @@ impl View {
             if !scan.at_rest || scan.slack > 0 || !space.proven(piece) {
                 view.class = EvidenceClass::Inferred;
             }
-            view.scanned.insert(space.id);
+            if scan.pages_known {
+                view.scanned.insert(space.id);
+            }
             view.mapped.push((piece.offset, piece.offset_of(piece.extent.end)));
             for (run, state) in scan.pages.runs(piece.extent) {
                 let there = state.object()
@@ -116,7 +118,7 @@ impl View {
             claim: self.claim,
             as_of: self.as_of,
             reserved: RangeSet::union(self.mapped).bytes(),
-            resident: RangeSet::union(self.present).bytes(),
+            resident: (!self.scanned.is_empty()).then(|| RangeSet::union(self.present).bytes()),
             class: self.class,
             sharers: sharers as u64,
             all_scanned: self.scanned.len() == sharers,

@@ -85,7 +85,9 @@ fn scan(c: &mut Criterion) {
         scanner.predicted(own),
     );
     match scanner.scan(own, false) {
-        Ok(residency) => println!("page set: {} bytes", residency.pages.footprint()),
+        Ok(residency) => {
+            println!("page set: {:?} bytes", residency.pages.map(|pages| pages.footprint()))
+        }
         Err(error) => println!("{error}"),
     }
 

@@ -53,7 +53,7 @@ pub enum ScanError {
         /// The process.
         tgid: Tgid,
     },
-    /// We may not look.
+    /// We may not look, not even at its totals.
     #[error("process {} may not be looked at", tgid.0)]
     Refused {
         /// The process.
@@ -151,7 +151,7 @@ impl Scanner {
         &self.proc
     }
 
-    /// Scans a process: totals, mappings, pages, totals. With `want_exclusive` anonymous pages that no other process
+    /// Scans a process: totals, mappings, pages, totals. Mappings or pages that we may not read are absent. With `want_exclusive` anonymous pages that no other process
     /// maps are told from those that one may, at 40 ns a page more.
     ///
     /// # Errors
@@ -162,7 +162,8 @@ impl Scanner {
             match self.reading(tgid, want_exclusive) {
                 Ok(Some((residency, present))) => {
                     let cost = thread_cpu().saturating_sub(began);
-                    self.costs.note(tgid, present, residency.maps.len(), cost);
+                    let maps = residency.maps.as_ref().map_or(0, |maps| maps.len());
+                    self.costs.note(tgid, present, maps, cost);
                     return Ok(residency);
                 }
                 Ok(None) => {}
@@ -216,14 +217,19 @@ impl Scanner {
         let cgroup = cgroup.as_deref().and_then(memory_path).map(|path| Arc::from(lossless(path)));
         // Open before the mappings are read: it stays with this memory when another program runs.
         let path = memory.join("pagemap");
-        let pagemap = open(&path).map_err(|e| self.failed(tgid, e))?;
-        let maps = self.mappings(tgid, &memory, begin).map_err(|e| self.failed(tgid, e))?;
+        let pagemap = permitted(open(&path)).map_err(|e| self.failed(tgid, e))?;
+        let maps = permitted(self.mappings(tgid, &memory, begin));
+        let maps = maps.map_err(|e| self.failed(tgid, e))?;
         let wanted = Wanted { exclusive: want_exclusive, swap: before.counters.swap != Some(0) };
-        let walked = self.walker.walk(&pagemap, &maps, wanted);
-        let (pages, present) =
-            walked.map_err(|source| self.failed(tgid, ReadError::io(&path, source)))?;
+        let walked = pagemap.zip(maps.as_deref());
+        let walked = walked.map(|(pagemap, maps)| self.walker.walk(&pagemap, maps, wanted));
+        let walked = walked.transpose();
+        let (pages, present) = walked
+            .map_err(|source| self.failed(tgid, ReadError::io(&path, source)))?
+            .map_or((None, 0), |(pages, present)| (Some(Arc::new(pages)), present));
         let after = self.after(tgid)?;
-        if after.stat.start_ticks != before.stat.start_ticks || maps.is_empty() {
+        let empty = maps.as_ref().is_some_and(Vec::is_empty);
+        if after.stat.start_ticks != before.stat.start_ticks || empty {
             return Err(ScanError::Vanished { tgid });
         }
         if after.layout != before.layout {
@@ -238,9 +244,9 @@ impl Scanner {
             layout: after.layout,
             cgroup,
             before: before.counters,
-            maps: maps.into(),
-            pages: Arc::new(pages),
-            exclusive_known: want_exclusive,
+            maps: maps.map(Into::into),
+            exclusive_known: want_exclusive && pages.is_some(),
+            pages,
             after: after.counters,
             slack: self.accuracy.slack(threads),
             when: Span { begin, end: now() },
@@ -327,5 +333,13 @@ impl Scanner {
         } else {
             ScanError::Read { tgid, source }
         }
+    }
+}
+
+/// What may be read; `None` where we may not look.
+fn permitted<T>(read: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+    match read {
+        Err(error) if error.refused() => Ok(None),
+        read => read.map(Some),
     }
 }

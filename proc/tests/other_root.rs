@@ -52,14 +52,15 @@ mod tests {
         let bytes: Vec<u8> = entries.iter().flat_map(|e| e.to_ne_bytes()).collect();
         root.write("proc/7/pagemap", &bytes);
         let residency = root.scanner().scan(Tgid(7), true).unwrap();
-        let state = |page: u64| residency.pages.at(page * PAGE);
+        let state = |page: u64| residency.pages.as_ref().unwrap().at(page * PAGE);
         assert_eq!(state(1), PageState(PageState::PRESENT | PageState::EXCLUSIVE));
         assert_eq!(state(2), PageState(PageState::PRESENT));
         assert_eq!(state(3), PageState(PageState::SWAPPED));
         assert!(state(4).object() && state(5).object());
         assert_eq!(state(6), PageState(0), "pages of special mappings are not told");
-        assert!(matches!(residency.maps[1].backing, Backing::Shmem(_)));
-        assert!(matches!(residency.maps[2].backing, Backing::File(_)));
+        let maps = residency.maps.as_deref().unwrap();
+        assert!(matches!(maps[1].backing, Backing::Shmem(_)));
+        assert!(matches!(maps[2].backing, Backing::File(_)));
         assert_eq!(residency.cgroup.as_deref(), Some("/a\\xff.slice"));
         assert_eq!((&*residency.comm, residency.parent, residency.start.0), ("a b", Tgid(1), 4242));
         assert_eq!(residency.layout, Some((140_000, 94_000)));

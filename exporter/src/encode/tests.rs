@@ -70,6 +70,7 @@ fn process(pid: u32, container: Option<&str>, owners: Vec<OwnerRow>) -> Process 
         as_of: "2026-09-21T14:14:18Z".to_owned(),
         lossless: true,
         predates: 0,
+        pages_unread: false,
         books: BTreeMap::from([("anon".to_owned(), anon)]),
         owners,
         faults: Faults::default(),

@@ -197,7 +197,7 @@ fn scan(probes: &Probes) -> Capability {
         );
     }
     if !holds(probes, SYS_PTRACE) && !holds(probes, PERFMON) || !holds(probes, DAC_READ_SEARCH) {
-        let own = "processes of other users: their pages cannot be read";
+        let own = "resident bytes of owners in processes of other users: only reserved bytes and the kernel's totals are known";
         let fix = "run as root, or grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH";
         return Capability {
             mechanism: Some("pagemap of own processes".to_owned()),

@@ -192,7 +192,8 @@ pub enum OpenError {
 }
 
 /// Opens the file of a segment: through `map_files`, or where that is not permitted by path in the process' root,
-/// accepted when the inode number is that of `maps` (the device differs on btrfs and overlayfs).
+/// accepted when the inode number is that of `maps` (the device differs on btrfs and overlayfs). Where that root may not be
+/// entered (no CAP_SYS_PTRACE), by path on this host, accepted when the device is that of `maps`, too.
 pub(crate) fn open_segment(
     root: &Path,
     tgid: Tgid,
@@ -219,7 +220,17 @@ pub(crate) fn open_segment(
         {
             let place = Place::below(dir.join("root"), Path::new(OsStr::from_bytes(path)));
             let same = |found: &FileIdentity| found.inode == inode.number && safe(found);
-            place.open(same).map(|(file, identity)| (file, identity, place))
+            match place.open(same) {
+                Err(OpenError::Open { source, .. })
+                    if source.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    let device = (inode.major, inode.minor);
+                    let sure = |found: &FileIdentity| same(found) && found.device == device;
+                    let place = Place::below(root.into(), Path::new(OsStr::from_bytes(path)));
+                    place.open(sure).map(|(file, identity)| (file, identity, place))
+                }
+                opened => opened.map(|(file, identity)| (file, identity, place)),
+            }
         }
         Err(err) => Err(err),
     }

@@ -297,7 +297,10 @@ impl Line {
                         law(p > 0.0 && p <= 1.0, "a probability is not in (0, 1]")?;
                         called_by(e.stack)
                     }
-                    Evidence::Residency(e) => e.maps.iter().map(|m| m.extent).try_for_each(ordered),
+                    Evidence::Residency(e) => {
+                        let mut maps = e.maps.iter().flat_map(|maps| maps.iter());
+                        maps.try_for_each(|m| ordered(m.extent))
+                    }
                     Evidence::Total(_) | Evidence::Gap(_) => Ok(()),
                 }
             }

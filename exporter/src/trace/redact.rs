@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use memprov_ledger::evidence::{Change, Evidence, Lifecycle, Mapping, Residency};
 use memprov_ledger::identity::{Extent, ModuleId, Tgid};
+use memprov_ledger::pages::PageSet;
 use memprov_ledger::stack::{Frame, Module, ModuleRole};
 use memprov_ledger::touch::Sample;
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -171,16 +172,16 @@ impl Redactor {
         e.comm = self.words(&e.comm).into();
         e.layout = e.layout.map(|(stack, code)| (rebase(stack, offset), rebase(code, offset)));
         e.cgroup = e.cgroup.as_deref().map(|path| self.words(path).into());
-        e.maps = e
-            .maps
-            .iter()
-            .map(|m| Mapping {
-                extent: moved(m.extent, offset),
-                path: m.path.as_deref().map(|path| self.path(path)),
-                ..m.clone()
-            })
-            .collect();
-        e.pages = Arc::new(e.pages.all().map(|(extent, s)| (moved(extent, offset), s)).collect());
+        let mapping = |m: &Mapping| Mapping {
+            extent: moved(m.extent, offset),
+            path: m.path.as_deref().map(|path| self.path(path)),
+            ..m.clone()
+        };
+        e.maps = e.maps.as_ref().map(|maps| maps.iter().map(mapping).collect());
+        let pages = |pages: &Arc<PageSet>| {
+            Arc::new(pages.all().map(|(extent, s)| (moved(extent, offset), s)).collect())
+        };
+        e.pages = e.pages.as_ref().map(pages);
     }
 
     fn module(&self, module: Module) -> Module {

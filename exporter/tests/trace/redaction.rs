@@ -58,7 +58,8 @@ fn extents(line: &Line) -> Vec<Extent> {
             _ => Vec::new(),
         },
         Line::Evidence(Evidence::Residency(e)) => {
-            e.maps.iter().map(|m| m.extent).chain(e.pages.all().map(|(extent, _)| extent)).collect()
+            let maps = e.maps.iter().flat_map(|maps| maps.iter()).map(|m| m.extent);
+            maps.chain(e.pages.iter().flat_map(|p| p.all()).map(|(extent, _)| extent)).collect()
         }
         _ => Vec::new(),
     }
@@ -148,8 +149,8 @@ fn all_places_of_a_scan_move_together_and_those_of_the_kernel_stay() {
         layout: Some((start, start)),
         cgroup: Some("/".into()),
         before: Counters::default(),
-        maps: [mapping(start, "[heap]"), mapping(0xffff_ffff_ff60_0000, "[vsyscall]")].into(),
-        pages: Arc::new([(Extent::new(start, PAGE), PageState(1))].into_iter().collect()),
+        maps: Some([mapping(start, "[heap]"), mapping(0xffff_ffff_ff60_0000, "[vsyscall]")].into()),
+        pages: Some(Arc::new([(Extent::new(start, PAGE), PageState(1))].into_iter().collect())),
         exclusive_known: true,
         after: Counters::default(),
         slack: 0,
@@ -157,11 +158,12 @@ fn all_places_of_a_scan_move_together_and_those_of_the_kernel_stay() {
     let mut redactor = redactor();
     let line = redactor.line(Line::Evidence(Evidence::Residency(Box::new(scan))));
     let Line::Evidence(Evidence::Residency(scan)) = line else { panic!("another kind") };
-    let moved = scan.maps[0].extent.start;
+    let (maps, pages) = (scan.maps.unwrap(), scan.pages.unwrap());
+    let moved = maps[0].extent.start;
     assert_ne!(moved, start);
     assert_eq!(scan.layout, Some((moved, moved)));
-    assert_eq!(scan.pages.at(moved), PageState(1));
-    assert_eq!(scan.maps[1].extent.start, 0xffff_ffff_ff60_0000);
+    assert_eq!(pages.at(moved), PageState(1));
+    assert_eq!(maps[1].extent.start, 0xffff_ffff_ff60_0000);
     assert_eq!(scan.cgroup.as_deref(), Some("/"));
 }
 

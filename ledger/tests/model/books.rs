@@ -87,7 +87,7 @@ fn check(world: &mut World) {
     let own = sum(&closed, Kind::File, |b| b.owned) + sum(&closed, Kind::Shmem, |b| b.owned);
     let shared = sharing.shared(&spaces);
     assert!(shared.iter().all(|s| s.all_scanned && s.sharers > 1));
-    let shared: u64 = shared.iter().map(|s| s.resident).sum();
+    let shared: u64 = shared.iter().filter_map(|s| s.resident).sum();
     assert_eq!(own + shared, object_pages(world) * PAGE);
 }
 

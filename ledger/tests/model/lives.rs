@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use memprov_ledger::book::{Claim, Kind, Row};
 use memprov_ledger::evidence::{Change, Evidence, Lifecycle, MapFlags, StackRef, Total};
 use memprov_ledger::identity::{StackId, StartTicks, Tgid};
 use memprov_ledger::pieces::Traits;
@@ -170,7 +171,7 @@ fn shared_anonymous_memory_is_one_object_for_who_saw_its_making_and_who_did_not(
     let spaces: Vec<&Space> = ledger.spaces().collect();
     let shared = ledger.sharing().shared(&spaces);
     let memory = shared.iter().find(|s| s.key.inode == 6).expect("two map it");
-    assert_eq!((memory.reserved, memory.resident, memory.sharers), (2 * 4096, 4096, 2));
+    assert_eq!((memory.reserved, memory.resident, memory.sharers), (2 * 4096, Some(4096), 2));
 }
 
 #[test]
@@ -194,4 +195,30 @@ fn a_detachment_leaves_what_is_left_of_an_older_attachment_at_that_place() {
     world.check_no_wrong_answer(1, world.now());
     world.scan(1);
     world.check_exact(1, false);
+}
+
+#[test]
+fn pages_that_may_not_be_read_leave_owners_their_extents_and_books_unattributed() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 3, of: None });
+    world.call(1, Call::Write { at: 0 });
+    let mut seen =
+        world.kernel.scan(1, Span::at(MonoTime(world.kernel.now + 1))).expect("it lives");
+    (seen.pages, seen.exclusive_known) = (None, false);
+    let total = seen.after.anon.expect("the model counts");
+    for list in [seen.maps.clone(), None] {
+        let mut seen = seen.clone();
+        seen.maps = list;
+        world.watch.ledger.apply(&Evidence::Residency(Box::new(seen)));
+        let ledger = &world.watch.ledger;
+        let space = ledger.space(Tgid(1)).expect("it was scanned");
+        let closed = ledger.sharing().close(space).expect("it has a book");
+        assert!(!closed.pages_known && !closed.bug);
+        let made = |(claim, _): &(&Claim, &Row)| matches!(claim.stack, StackRef::Known(_));
+        let reserved: u64 = closed.rows.iter().filter(made).map(|(_, row)| row.reserved).sum();
+        assert_eq!(reserved, 3 * 4096);
+        let anon = closed.books.iter().find(|b| b.kind == Kind::Anon).expect("it has a total");
+        assert!(total > 0, "a page was written");
+        assert_eq!((anon.owned, anon.joint, anon.unattributed, anon.skew), (0, 0, total, 0));
+    }
 }

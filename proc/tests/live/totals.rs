@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use memprov_ledger::evidence::{Backing, Residency};
-use memprov_ledger::pages::PageState;
+use memprov_ledger::evidence::{Backing, Mapping, Residency};
+use memprov_ledger::pages::{PageSet, PageState};
 use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, smaps};
 
 use crate::child::{Stopped, scanner};
@@ -18,10 +18,18 @@ struct Sums {
     swap: u64,
 }
 
+fn maps(residency: &Residency) -> &[Mapping] {
+    residency.maps.as_deref().expect("root may read maps")
+}
+
+fn pages(residency: &Residency) -> &PageSet {
+    residency.pages.as_deref().expect("root may read pages")
+}
+
 fn sums(residency: &Residency) -> Sums {
     let mut sums = Sums::default();
-    for map in residency.maps.iter() {
-        for (extent, state) in residency.pages.runs(map.extent) {
+    for map in maps(residency) {
+        for (extent, state) in pages(residency).runs(map.extent) {
             let sum = match map.backing {
                 Backing::Hugetlb(_) => &mut sums.hugetlb,
                 _ if state.has(PageState::SWAPPED) => &mut sums.swap,
@@ -62,7 +70,7 @@ fn assert_exact(child: &Stopped, what: &str) -> Residency {
         assert_eq!(seen, kernel, "{what}, entries {entries_only}, exclusive {exclusive}");
         assert_eq!(Some(seen.anon), rollup.anonymous, "{what}");
         assert_eq!(Some(seen.anon + seen.file + seen.shmem), rollup.rss, "{what}");
-        assert!(residency.maps.windows(2).all(|w| w[0].extent.end <= w[1].extent.start));
+        assert!(maps(&residency).windows(2).all(|w| w[0].extent.end <= w[1].extent.start));
         last = Some(residency);
     }
     last.unwrap()
@@ -114,8 +122,7 @@ fn programs_as_they_are_add_up() {
 fn the_zero_page_is_present_and_not_resident() {
     let Some(child) = Stopped::shape("zero page") else { return };
     let residency = assert_exact(&child, "zero page");
-    let zero: u64 = residency
-        .pages
+    let zero: u64 = pages(&residency)
         .all()
         .filter(|(_, state)| state.has(PageState::ZERO))
         .map(|(extent, _)| extent.len())
@@ -128,7 +135,8 @@ fn names_with_newlines_and_wild_bytes_are_lossless() {
     let Some(child) = Stopped::shape("memfd") else { return };
     let residency = assert_exact(&child, "memfd");
     let name = "/memfd:a\nb\\xff (deleted)";
-    let named: Vec<_> = residency.maps.iter().filter(|m| m.path.as_deref() == Some(name)).collect();
+    let named: Vec<_> =
+        maps(&residency).iter().filter(|m| m.path.as_deref() == Some(name)).collect();
     assert_eq!(named.len(), 2);
     assert!(named.iter().all(|m| matches!(m.backing, Backing::Shmem(_))));
 }
@@ -141,7 +149,7 @@ fn hugetlb_is_kept_apart_and_whole() {
     assert_eq!(sums(&residency).hugetlb, 5 * (2 << 20));
     let smaps = smaps_of(&child);
     for entry in smaps::entries(&smaps).unwrap() {
-        let map = residency.maps.iter().find(|m| m.extent.start == entry.map.start).unwrap();
+        let map = maps(&residency).iter().find(|m| m.extent.start == entry.map.start).unwrap();
         let huge = matches!(map.backing, Backing::Hugetlb(_));
         assert_eq!(huge, entry.has_flag(b"ht"), "{map:?}");
     }
@@ -155,9 +163,9 @@ fn every_mapping_of_a_program_agrees_with_smaps() {
     let residency = assert_exact(&child, "python3");
     let smaps = smaps_of(&child);
     let entries = smaps::entries(&smaps).unwrap();
-    assert_eq!(entries.len(), residency.maps.len());
-    for (entry, map) in entries.iter().zip(residency.maps.iter()) {
-        let runs = || residency.pages.runs(map.extent);
+    assert_eq!(entries.len(), maps(&residency).len());
+    for (entry, map) in entries.iter().zip(maps(&residency).iter()) {
+        let runs = || pages(&residency).runs(map.extent);
         let rss: u64 = runs().filter(|(_, s)| s.anon() || s.object()).map(|(e, _)| e.len()).sum();
         let anon: u64 = runs().filter(|(_, s)| s.anon()).map(|(e, _)| e.len()).sum();
         assert_eq!(
@@ -176,8 +184,7 @@ fn pages_common_after_a_fork_are_told_from_exclusive_ones() {
     assert_eq!(young.len(), 1);
     let residency = scanner(false).scan(child.tgid(), true).unwrap();
     assert!(residency.exclusive_known);
-    let common: u64 = residency
-        .pages
+    let common: u64 = pages(&residency)
         .all()
         .filter(|(_, s)| s.anon() && !s.has(PageState::EXCLUSIVE))
         .map(|(e, _)| e.len())
@@ -188,7 +195,7 @@ fn pages_common_after_a_fork_are_told_from_exclusive_ones() {
     // Without being asked it claims nothing.
     let unasked = scanner(false).scan(child.tgid(), false).unwrap();
     assert!(!unasked.exclusive_known);
-    assert!(unasked.pages.all().all(|(_, s)| !s.has(PageState::EXCLUSIVE)));
+    assert!(pages(&unasked).all().all(|(_, s)| !s.has(PageState::EXCLUSIVE)));
     // Same randomised layout, same parent: a family.
     let young = young[0];
     let other = scanner(false).scan(young, false).unwrap();

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use crate::evidence::{Backing, Change, Lifecycle, MapFlags, StackRef};
 use crate::identity::{Extent, PAGE};
 use crate::pieces::{Origin, Piece, Traits};
+use crate::ranges::RangeSet;
 use crate::space::{Attach, Mark, Moved, Open, Space};
-use crate::time::Span;
+use crate::time::{MonoTime, Span};
 
 impl Change {
     /// The ranges that it is about; of an attachment the first page.
@@ -154,18 +155,11 @@ impl Space {
 
     fn unmap(&mut self, extent: Extent, when: Span) {
         self.contest(extent, when);
-        let mut rest = vec![extent];
-        for taken in self.take_displaced(extent, when) {
-            rest = rest.iter().flat_map(|r| outside(*r, taken)).collect();
-        }
-        for range in rest {
+        let taken = self.take_displaced(extent, when);
+        let taken = RangeSet::union(taken.iter().map(|e| (e.start, e.end)).collect());
+        for range in taken.outside(extent) {
             // Born while this call ran: either order is possible.
-            let racing: Vec<Extent> = self
-                .pieces
-                .overlapping(range)
-                .filter(|p| p.born.end >= when.begin)
-                .map(|p| p.extent.intersect(range))
-                .collect();
+            let racing = self.born_since(when.begin, range);
             let mut at = range.start;
             for race in racing {
                 self.clear(Extent { start: at, end: race.start }, when);
@@ -174,6 +168,16 @@ impl Space {
             }
             self.clear(Extent { start: at, end: range.end }, when);
         }
+    }
+
+    /// The parts of `within` that became live at `t` or later, as far as that can be.
+    fn born_since(&self, t: MonoTime, within: Extent) -> Vec<Extent> {
+        let listed = self.scan.as_ref().map_or(MonoTime(0), |scan| scan.when.end);
+        if self.changed.max(listed) < t {
+            return Vec::new();
+        }
+        let born = self.pieces.overlapping(within).filter(|p| p.born.end >= t);
+        born.map(|p| p.extent.intersect(within)).collect()
     }
 
     fn remap(&mut self, from: Extent, to: Extent, keep: bool, fixed: bool, when: Span) {

@@ -88,13 +88,19 @@ fn owner_in(space: &Space, addr: u64, when: Span) -> Resolution {
         .take_while(|d| d.died.end >= when.begin)
         .map(|d| &d.piece)
         .filter(holds);
-    let mut candidates: Vec<&Piece> = dead.chain(live).collect();
+    let alone = |piece: &Piece| match piece.traits.has(Traits::DOUBTED) {
+        true => Resolution::Unknown(Cause::Doubt),
+        false => Resolution::Owned(piece.id),
+    };
+    let mut candidates: Vec<&Piece> = dead.collect();
+    if candidates.is_empty() {
+        return live.map_or(Resolution::Unowned, alone);
+    }
+    candidates.extend(live);
     candidates.sort_by_key(|p| p.id);
     candidates.dedup_by_key(|p| p.id);
     match candidates.as_slice() {
-        [] => Resolution::Unowned,
-        [one] if one.traits.has(Traits::DOUBTED) => Resolution::Unknown(Cause::Doubt),
-        [one] => Resolution::Owned(one.id),
+        [one] => alone(one),
         several => Resolution::Ambiguous {
             candidates: several.iter().map(|p| p.id).collect(),
             cause: Cause::GenerationRace,

@@ -7,7 +7,8 @@ use crate::evidence::{Backing, Counters, Fault, StackRef};
 use crate::identity::{
     Extent, Generation, IntervalId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
 };
-use crate::pieces::{Piece, PieceMap, Traits};
+use crate::piece_map::PieceMap;
+use crate::pieces::{Piece, Traits};
 use crate::scan::Scan;
 use crate::time::{MonoTime, Span};
 use crate::touch::{Sample, Touches};

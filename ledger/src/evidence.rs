@@ -262,7 +262,8 @@ pub struct Fault {
     /// The page was present (bit 0 of the x86 error code): a write to a page that is shared or zero.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
     pub present: bool,
-    /// A page is kept when the hash of its number is below 2^32 × this probability: the probability at that instant.
+    /// A page is kept when the hash of its number is below 2^32 × this probability: that of the process at that instant.
+    /// A lower one than the ledger's sample has makes the sample of the space smaller.
     pub probability: f64,
     /// Where the program was.
     pub stack: StackRef,

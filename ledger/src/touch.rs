@@ -84,11 +84,17 @@ struct Entry {
 }
 
 /// The kept faults of one space, by the page they lie in now.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Touches {
     entries: BTreeMap<u64, Entry>,
-    /// Entries are kept only below this share of the sample: 2^-`halved`.
-    halved: u8,
+    /// Entries are kept only of pages that are in the sample of this probability too.
+    most: f64,
+}
+
+impl Default for Touches {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), most: 1.0 }
+    }
 }
 
 impl Touches {
@@ -96,10 +102,19 @@ impl Touches {
     ///
     /// A write to a page that is present is copy-on-write or the end of a zero page: the earlier *write* keeps the
     /// page if there was one, else this one has it (FIRST-TOUCH: error codes 4, 7 and 6, 7).
+    ///
+    /// Where the hook keeps fewer pages than `sample` has, nobody knows of the others: the space's sample is the
+    /// smallest that any of its faults was kept by. No fault is kept by a probability of 0.
     pub fn fault(&mut self, fault: &Fault, sample: Sample) {
         let page = fault.address / PAGE;
-        let scaled = self.sample(sample);
-        if !scaled.has(fault.address) {
+        let kept_by = Sample { probability: fault.probability, ..sample };
+        if kept_by.bound() == 0 {
+            return;
+        }
+        if kept_by.bound() < self.sample(sample).bound() {
+            self.lower(kept_by);
+        }
+        if !self.sample(sample).has(fault.address) {
             return;
         }
         let touch = Touch { stack: fault.stack, write: fault.write };
@@ -109,17 +124,22 @@ impl Touches {
                 self.entries.insert(page, Entry { touch, born: page });
             }
         }
-        while self.entries.len() > ENTRIES && self.halved < 31 {
-            self.halved += 1;
-            let scaled = self.sample(sample);
-            self.entries.retain(|_, entry| scaled.has(entry.born * PAGE));
+        while self.entries.len() > ENTRIES {
+            let probability = self.sample(sample).probability / 2.0;
+            self.lower(Sample { probability, ..sample });
         }
+    }
+
+    /// Keeps no more than what is in `sample` from now on.
+    fn lower(&mut self, sample: Sample) {
+        self.most = sample.probability;
+        self.entries.retain(|_, entry| sample.has(entry.born * PAGE));
     }
 
     /// The sample that this space's entries are complete for.
     #[must_use]
     pub fn sample(&self, sample: Sample) -> Sample {
-        Sample { probability: sample.probability / f64::from(1u32 << self.halved), ..sample }
+        Sample { probability: sample.probability.min(self.most), ..sample }
     }
 
     /// The entry of a page.

@@ -173,6 +173,27 @@ fn a_space_keeps_a_bounded_number_of_touches_and_a_complete_smaller_sample() {
 }
 
 #[test]
+fn a_space_whose_faults_were_kept_by_a_lower_probability_has_a_sample_of_that() {
+    let kept_by = |probability, page| Fault { probability, ..fault(page, 1) };
+    let (half, tenth) =
+        (Sample { seed: 2, probability: 0.5 }, Sample { seed: 2, probability: 0.1 });
+    let mut touches = Touches::default();
+    (0..1000).for_each(|page| touches.fault(&kept_by(0.5, page), half));
+    assert_eq!(touches.sample(half), half);
+    let first = (1000..2000).find(|page| tenth.has_page(*page)).unwrap();
+    touches.fault(&kept_by(0.1, first), half);
+    assert_eq!(touches.sample(half), tenth);
+    // One that is higher again doesn't bring back what wasn't kept meanwhile.
+    (1000..2000).for_each(|page| touches.fault(&kept_by(0.9, page), half));
+    touches.fault(&kept_by(f64::NAN, first), half);
+    touches.fault(&kept_by(0.0, first), half);
+    assert_eq!(touches.sample(half), tenth);
+    for page in 0..2000 {
+        assert_eq!(touches.page(page).is_some(), tenth.has(page * PAGE), "page {page}");
+    }
+}
+
+#[test]
 fn faults_of_pages_outside_the_sample_are_not_kept() {
     let none = Sample { seed: 1, probability: 0.0 };
     let mut ledger = Ledger::new(MonoTime(0), none);

@@ -237,7 +237,8 @@ impl Space {
 
     /// Stacks that answers about this space may name.
     pub(crate) fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
-        let pieces = self.pieces.iter().map(|piece| piece.stack);
+        let scanned = self.scan.iter().flat_map(|scan| scan.pieces.iter());
+        let pieces = self.pieces.iter().chain(scanned).map(|piece| piece.stack);
         let dead = self.dead.iter().map(|dead| dead.piece.stack);
         let attaches = self.attaches.iter().map(|attach| attach.stack);
         pieces.chain(dead).chain(attaches).chain(self.touches.stacks()).filter_map(|by| match by {

@@ -222,3 +222,17 @@ fn pages_that_may_not_be_read_leave_owners_their_extents_and_books_unattributed(
         assert_eq!((anon.owned, anon.joint, anon.unattributed, anon.skew), (0, 0, total, 0));
     }
 }
+
+#[test]
+fn a_stack_that_the_next_book_names_is_kept_when_its_mapping_is_gone_and_forgotten() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 2, of: None });
+    let stack = StackId(world.kernel.calls);
+    world.scan(1);
+    world.call(1, Call::Unmap { at: 0, pages: 2 });
+    let ledger = &mut world.watch.ledger;
+    ledger.forget_before(MonoTime(world.kernel.now + 1));
+    assert!(ledger.stacks().contains(&stack), "the book is closed over the scan");
+    world.scan(1);
+    assert!(!world.watch.ledger.stacks().contains(&stack));
+}

@@ -1,10 +1,10 @@
 //! The live extents of one address space: an ordered set of disjoint pieces that forks cheaply.
 //!
 //! A tree of three levels: a row of branches, each a row of leaves, each a few pieces. A row keeps the address that
-//! each of its nodes starts at beside the nodes, so that a search reads few lines of memory; at a million pieces both
-//! rows fit into a cache of 1 MiB, and only the leaf is far. Branches and leaves lie behind `Arc`. A clone copies the
-//! first row only (10⁵ pieces: some microseconds), a change copies the one branch and the one leaf that it touches: a
-//! forked child shares what neither side changed.
+//! each of its nodes starts at beside the nodes, so that a search reads few lines of memory: a million pieces take 80 MB
+//! and their rows 2 to 3. Branches and leaves lie behind `Arc`. A clone copies the first row only (10⁵ pieces: a
+//! microsecond), a change copies the one branch and the one leaf that it touches: a forked child shares what neither
+//! side changed.
 
 use std::sync::Arc;
 

@@ -20,6 +20,7 @@ use tonic::{Code, Status};
 
 use crate::encode;
 
+pub mod feed;
 mod health;
 #[cfg(test)]
 mod tests;

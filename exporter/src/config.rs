@@ -1,11 +1,13 @@
 //! Configuration: one typed tree, whose default is the shipped file `packaging/memprov.toml`.
 //!
-//! Later sources win: the file, `OTEL_EXPORTER_OTLP_ENDPOINT`, `MEMPROV_…` variables, flags. Each setting of
+//! Later sources win: the file, `OTEL_EXPORTER_OTLP_…`, `OTEL_EXPORTER_OTLP_METRICS_…`, `MEMPROV_…`, flags. Each setting of
 //! each source is tried alone on the defaults, so that every problem is reported at once, with its place, also
 //! where a later source overrides it. Then the crate `config` merges them, and each value keeps its origin.
 
 mod bounds;
 mod layers;
+mod otel;
+mod pairs;
 mod units;
 
 use std::collections::BTreeMap;
@@ -51,6 +53,10 @@ macro_rules! choice {
     };
 }
 
+mod export;
+pub use export::{Compression, Export, Histograms, OrPreset, Preset, Protocol, Temporality};
+pub use pairs::{Attributes, Headers};
+
 /// The state directory unless another one is named.
 pub const STATE_DIR: &str = "/run/memprov";
 
@@ -76,19 +82,6 @@ pub struct Config {
     pub hooks: Hooks,
     /// Losses made on purpose, for tests. Not in the shipped file.
     pub inject: Inject,
-}
-
-/// What leaves the host, and how often.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Export {
-    /// Length of a pane: how often books are closed and sent.
-    #[serde(with = "units::duration")]
-    pub interval: Duration,
-    /// OTLP/gRPC address `http://host:port`; empty: nothing is sent.
-    pub endpoint: String,
-    /// Owners of a process that become series of their own; the rest is one exact remainder.
-    pub max_owners: u32,
 }
 
 /// Reading resident pages.
@@ -197,11 +190,7 @@ impl Default for Config {
             state_dir: PathBuf::from(STATE_DIR),
             root: PathBuf::from("/"),
             log: LogLevel::Info,
-            export: Export {
-                interval: Duration::from_secs(60),
-                endpoint: String::new(),
-                max_owners: 50,
-            },
+            export: Export::default(),
             scan: Scan { budget: 0.01, max_age: Duration::from_secs(600) },
             rings: Rings { lifecycle: 4 << 20, stacks: 16 << 20 },
             first_touch: FirstTouch { enabled: true, probability: 0.01 },
@@ -296,13 +285,7 @@ impl Effective {
         for setting in layers.iter().flat_map(|layer| &layer.0) {
             problems.extend(judge(setting, &keys));
         }
-        if problems.is_empty() {
-            match merge(layers) {
-                Ok(effective) => return Ok(effective),
-                Err(problem) => problems.push(problem),
-            }
-        }
-        Err(problems)
+        if problems.is_empty() { merge(layers) } else { Err(problems) }
     }
 
     /// The configuration as TOML, each setting that is not a default with its origin.
@@ -372,9 +355,15 @@ fn judge(setting: &Setting, keys: &[String]) -> Option<Problem> {
     Some(Problem {
         origin: setting.origin.clone(),
         key: setting.key.clone(),
-        value: Some(layers::literal(&setting.value.kind)),
+        value: (!secret(setting)).then(|| layers::literal(&setting.value.kind)),
         message,
     })
+}
+
+/// Whether the value may hold a token or a password, and must not be repeated.
+fn secret(setting: &Setting) -> bool {
+    let text = layers::literal(&setting.value.kind);
+    setting.key == "export.headers" || (setting.key == "export.endpoint" && text.contains('@'))
 }
 
 /// What to say of a key that does not exist.
@@ -427,28 +416,33 @@ fn build(layers: Vec<Layer>) -> Result<(Config, BTreeMap<String, String>), confi
     Ok((merged.try_deserialize()?, origins))
 }
 
-/// All layers together, and what must hold between settings.
-fn merge(layers: Vec<Layer>) -> Result<Effective, Problem> {
-    let (config, origins) = build(layers).map_err(|error| Problem {
-        origin: "all sources together".to_owned(),
-        key: String::new(),
-        value: None,
-        message: reason(&error),
+/// All layers together.
+fn merge(layers: Vec<Layer>) -> Result<Effective, Vec<Problem>> {
+    let (config, origins) = build(layers).map_err(|error| {
+        vec![Problem {
+            origin: "all sources together".to_owned(),
+            key: String::new(),
+            value: None,
+            message: reason(&error),
+        }]
     })?;
-    if config.scan.max_age < config.export.interval {
-        let origin = origins.get("scan.max_age").or_else(|| origins.get("export.interval"));
-        return Err(Problem {
-            origin: origin.cloned().unwrap_or_default(),
-            key: "scan.max_age".to_owned(),
-            value: Some(units::show(config.scan.max_age)),
-            message: format!(
-                "allowed: export.interval ({}) or more, else every export would be a gap",
-                units::show(config.export.interval)
-            ),
-        });
+    let contradictions = config.contradictions();
+    if contradictions.is_empty() {
+        return Ok(Effective { config, origins });
     }
-    Ok(Effective { config, origins })
+    let problem = |contradiction: bounds::Contradiction| {
+        let origin = contradiction.keys.iter().find_map(|key| origins.get(*key));
+        Problem {
+            origin: origin.cloned().unwrap_or_default(),
+            key: contradiction.keys.first().copied().unwrap_or_default().to_owned(),
+            value: Some(contradiction.value),
+            message: contradiction.message,
+        }
+    };
+    Err(contradictions.into_iter().map(problem).collect())
 }
 
+#[cfg(test)]
+mod otel_tests;
 #[cfg(test)]
 mod tests;

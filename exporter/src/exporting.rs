@@ -1,12 +1,14 @@
 //! What leaves the host: a pane's report, encoded and offered to the endpoint.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use memprov_ledger::time::MonoTime;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 
 use crate::config::Config;
-use crate::encode::{Window, request};
-use crate::otlp::{Exporter, Pace, StartError};
+use crate::encode::{self, Window, request};
+use crate::otlp::{Exporter, Fate, Feed, Settings, Shipment, StartError};
 use crate::report::Report;
 use crate::trace::Header;
 use crate::wall;
@@ -14,27 +16,80 @@ use crate::wall;
 /// How long the last request may take at the end.
 const LAST: Duration = Duration::from_secs(3);
 
+/// Encoded bytes of one part of a shipment.
+const PART: usize = 3 << 20;
+
 /// The way out; nothing where no endpoint is configured.
 pub struct Exporting {
     exporter: Option<Exporter>,
+    newest: Arc<Mutex<Newest>>,
     header: Header,
     owners: usize,
     max_age: Duration,
+}
+
+/// The newest totals, and those that were delivered last: all points are cumulative.
+#[derive(Default)]
+struct Newest {
+    number: u64,
+    settled: u64,
+    request: ExportMetricsServiceRequest,
+    delivered: ExportMetricsServiceRequest,
+    sending: ExportMetricsServiceRequest,
+}
+
+/// The client's hold on what is shared with the fuser.
+struct Shared(Arc<Mutex<Newest>>);
+
+impl Feed for Shared {
+    /// Series that ended since the last delivery go last, so that their ends cannot overtake what replaces them.
+    fn next(&mut self) -> Option<Shipment> {
+        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest.number == newest.settled {
+            return None;
+        }
+        newest.sending = newest.request.clone();
+        let ended = encode::ended(&newest.delivered, &newest.request);
+        let mut parts = Vec::new();
+        for message in [&newest.request, &ended] {
+            for range in encode::split(message, PART) {
+                let resource_metrics = message.resource_metrics.get(range).unwrap_or_default();
+                let resource_metrics = resource_metrics.to_vec();
+                parts.push(ExportMetricsServiceRequest { resource_metrics });
+            }
+        }
+        Some(Shipment { number: newest.number, parts, replaceable: true })
+    }
+
+    fn settle(&mut self, number: u64, fate: Fate) {
+        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = std::mem::take(&mut newest.sending);
+        match fate {
+            Fate::Delivered => newest.delivered = sent,
+            Fate::Refused => {}
+            Fate::Replaced => return,
+        }
+        newest.settled = number;
+    }
 }
 
 impl Exporting {
     /// Starts the exporter if an endpoint is configured.
     ///
     /// # Errors
-    /// When the endpoint is none, or the thread cannot be started.
+    /// When the endpoint is none, its TLS cannot be prepared, or the thread cannot be started.
     pub fn start(config: &Config, header: &Header) -> Result<Self, StartError> {
-        let endpoint = &config.export.endpoint;
-        let exporter = match endpoint.is_empty() {
+        let newest = Arc::default();
+        let exporter = match config.export.endpoint.is_empty() {
             true => None,
-            false => Some(Exporter::start(endpoint, Pace::default())?),
+            false => {
+                let settings = Settings::new(&config.export, &header.identity.host_id)?;
+                Some(Exporter::start(settings, Shared(Arc::clone(&newest)))?)
+            }
         };
         let owners = usize::try_from(config.export.max_owners).unwrap_or(usize::MAX);
-        Ok(Self { exporter, header: header.clone(), owners, max_age: config.scan.max_age })
+        let (header, max_age) = (header.clone(), config.scan.max_age);
+        Ok(Self { exporter, newest, header, owners, max_age })
     }
 
     /// Whether anybody wants reports.
@@ -56,7 +111,12 @@ impl Exporting {
                 start: wall::unix_nanos(self.header.clock, self.header.watching_since),
                 end: wall::unix_nanos(self.header.clock, end),
             };
-            exporter.offer(request(report, &self.header.identity, window, self.owners));
+            let request = request(report, &self.header.identity, window, self.owners);
+            let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            newest.number += 1;
+            newest.request = request;
+            drop(newest);
+            exporter.poke();
         }
     }
 

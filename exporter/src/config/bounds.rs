@@ -5,7 +5,44 @@ use std::time::Duration;
 
 use super::{Config, units};
 
+/// Settings that are each allowed, but not together.
+pub(super) struct Contradiction {
+    /// The setting that is to blame, and those that it contradicts.
+    pub(super) keys: [&'static str; 2],
+    /// The value of the first.
+    pub(super) value: String,
+    /// What is allowed.
+    pub(super) message: String,
+}
+
 impl Config {
+    /// What must hold between settings, and does not.
+    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+        let mut found = Vec::new();
+        let interval = self.export.interval;
+        if self.scan.max_age < interval {
+            found.push(Contradiction {
+                keys: ["scan.max_age", "export.interval"],
+                value: units::show(self.scan.max_age),
+                message: format!(
+                    "allowed: export.interval ({}) or more, else every export would be a gap",
+                    units::show(interval)
+                ),
+            });
+        }
+        let pair = [("export.cert", &self.export.cert), ("export.key", &self.export.key)];
+        for ((given, path), (missing, other)) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+            if !path.as_os_str().is_empty() && other.as_os_str().is_empty() {
+                found.push(Contradiction {
+                    keys: [given, missing],
+                    value: path.display().to_string(),
+                    message: format!("allowed: together with {missing}, which is empty"),
+                });
+            }
+        }
+        found
+    }
+
     /// What no single type can say: the first bound that this tree violates, and its key.
     pub(super) fn violation(&self) -> Option<(&'static str, String)> {
         let seconds = |s| Duration::from_secs(s);
@@ -35,6 +72,22 @@ impl Config {
             })
             .or_else(|| endpoint(&self.export.endpoint).map(|why| ("export.endpoint", why)))
             .or_else(|| {
+                within(
+                    "export.timeout",
+                    self.export.timeout,
+                    Duration::from_millis(1),
+                    seconds(600),
+                )
+            })
+            .or_else(|| {
+                (!(64 << 10..=64 << 20).contains(&self.export.max_request))
+                    .then(|| ("export.max_request", "allowed: 64KiB to 64MiB".to_owned()))
+            })
+            .or_else(|| {
+                let name = &self.export.service_name;
+                name.is_empty().then(|| ("export.service_name", "allowed: a name".to_owned()))
+            })
+            .or_else(|| {
                 (self.export.max_owners == 0)
                     .then(|| ("export.max_owners", "allowed: 1 or more".to_owned()))
             })
@@ -61,15 +114,18 @@ impl Config {
     }
 }
 
-/// Why this is no OTLP/gRPC address; `None` when it is one, or empty.
+/// Why this is no URL of an OTLP receiver; `None` when it is one, or empty.
 fn endpoint(text: &str) -> Option<String> {
-    let allowed = "allowed: http://host:port, or empty to send nothing";
+    let allowed = "allowed: http://host:port or https://host:port, or empty to send nothing";
     if text.is_empty() {
         return None;
     }
-    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    let authority = rest.and_then(|r| r.split('/').next()).unwrap_or_default();
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let broken = text.chars().any(|c| c.is_whitespace() || c.is_control());
-    (host.is_empty() || broken).then(|| allowed.to_owned())
+    if text.contains('@') {
+        return Some(format!("{allowed}; user and password belong into export.headers"));
+    }
+    let known = text.parse::<http::Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.host().is_some_and(|host| !host.is_empty())
+    });
+    (!known).then(|| allowed.to_owned())
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
-use super::{Flag, Problem};
+use super::{Flag, Problem, otel};
 
 /// Longest file that is read.
 const MAX_FILE: u64 = 1 << 20;
@@ -28,7 +28,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    fn new(key: String, kind: ValueKind, origin: String) -> Self {
+    pub(super) fn new(key: String, kind: ValueKind, origin: String) -> Self {
         Self { key, value: Value::new(Some(&origin), kind), origin }
     }
 }
@@ -124,19 +124,18 @@ fn flatten(
 
 /// Reads `MEMPROV_…` and OpenTelemetry's own variables.
 ///
-/// `MEMPROV_CONFIG` names the file and is the command line's to read. An empty OpenTelemetry variable counts as
-/// unset, as its specification demands.
+/// `MEMPROV_CONFIG` names the file and is the command line's to read.
 pub(super) fn environment(
     env: &[(OsString, OsString)],
     keys: &[String],
     problems: &mut Vec<Problem>,
 ) -> Layer {
     let variable = |key: &str| format!("MEMPROV_{}", key.to_uppercase().replace('.', "_"));
-    let mut otel = Vec::new();
+    let mut foreign = Vec::new();
     let mut own = Vec::new();
     for (name, value) in env {
         let Some(name) = name.to_str() else { continue };
-        if name != "OTEL_EXPORTER_OTLP_ENDPOINT" && !name.starts_with("MEMPROV_") {
+        if !otel::knows(name) && !name.starts_with("MEMPROV_") {
             continue;
         }
         if name == "MEMPROV_CONFIG" || SERVICE_LINKS.iter().any(|link| name.starts_with(link)) {
@@ -151,13 +150,11 @@ pub(super) fn environment(
             });
             continue;
         };
-        let kind = ValueKind::String(value.to_owned());
-        if name == "OTEL_EXPORTER_OTLP_ENDPOINT" {
-            if !value.is_empty() {
-                otel.push(Setting::new("export.endpoint".to_owned(), kind, name.to_owned()));
-            }
+        if otel::knows(name) {
+            foreign.push((name, value));
             continue;
         }
+        let kind = ValueKind::String(value.to_owned());
         match keys.iter().find(|key| variable(key) == name) {
             Some(key) => own.push(Setting::new(key.clone(), kind, name.to_owned())),
             None => problems.push(Problem {
@@ -172,8 +169,9 @@ pub(super) fn environment(
         }
     }
     own.sort_by(|a, b| a.key.cmp(&b.key));
-    otel.append(&mut own);
-    Layer(otel)
+    let mut settings = otel::settings(&foreign, problems);
+    settings.append(&mut own);
+    Layer(settings)
 }
 
 /// Reads flags.

@@ -3,7 +3,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use super::{Config, Effective, Flag, Mechanism, Problem, Sources};
+use super::{Config, Effective, Flag, Histograms, Mechanism, Problem, Sources, Temporality};
 
 fn toml(text: &str) -> (tempfile::NamedTempFile, Sources) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -94,7 +94,7 @@ fn every_problem_of_every_source_is_reported_at_once() {
     }
     assert_eq!(found.len(), 8, "{found:#?}");
     let message = |key: &str| found.iter().find(|p| p.key == key).unwrap().to_string();
-    assert!(message("export.intervall").contains("endpoint, interval, max_owners"));
+    assert!(message("export.intervall").contains("endpoint, headers, histograms, interval"));
     assert!(
         message("export.interval")
             .ends_with("= 60: allowed: a whole number and its unit, as in 250ms, 60s, 10m, 1h")
@@ -126,6 +126,20 @@ fn values_out_of_bounds_name_their_key_and_what_is_allowed() {
         ("export.endpoint", "http://"),
         ("export.endpoint", "http://:4317"),
         ("export.endpoint", "http://a b:1"),
+        ("export.endpoint", "http://user:password@a:1"),
+        ("export.protocol", "http/json"),
+        ("export.compression", "brotli"),
+        ("export.timeout", "0s"),
+        ("export.timeout", "11m"),
+        ("export.max_request", "1KiB"),
+        ("export.headers", "no pair"),
+        ("export.headers", "a b=1"),
+        ("export.headers", "content-type=text/html"),
+        ("export.preset", "datadog"),
+        ("export.temporality", "none"),
+        ("export.histograms", "summary"),
+        ("export.service_name", ""),
+        ("export.resource_attributes", "=1"),
         ("export.max_owners", "0"),
         ("export.max_owners", "-1"),
         ("scan.budget", "0"),
@@ -156,6 +170,19 @@ fn good_values_of_every_key_are_taken_from_text() {
         ("export.interval", "1s"),
         ("export.endpoint", "https://[::1]:4317"),
         ("export.max_owners", "10"),
+        ("export.protocol", "http/protobuf"),
+        ("export.compression", "zstd"),
+        ("export.timeout", "1500ms"),
+        ("export.max_request", "1MiB"),
+        ("export.headers", "api-key=a%2Cb, x = 1 ,"),
+        ("export.ca", "/etc/ca.pem"),
+        ("export.cert", "/etc/cert.pem"),
+        ("export.key", "/etc/key.pem"),
+        ("export.preset", "delta"),
+        ("export.temporality", "cumulative"),
+        ("export.histograms", "preset"),
+        ("export.service_name", "agent"),
+        ("export.resource_attributes", "host.name=a,k%3Dey=%C3%A9"),
         ("scan.budget", "1"),
         ("scan.max_age", "1h"),
         ("rings.lifecycle", "64KiB"),
@@ -180,6 +207,11 @@ fn good_values_of_every_key_are_taken_from_text() {
     assert!(!config.first_touch.enabled);
     assert_eq!(config.inject.queue, 1.0);
     assert_eq!(config.export.max_owners, 10);
+    assert_eq!(config.export.headers.0["api-key"], "a,b");
+    assert_eq!(config.export.headers.0["x"], "1");
+    assert_eq!(config.export.resource_attributes.0["k=ey"], "é");
+    assert_eq!(config.export.temporality(), Temporality::Cumulative, "it wins over the preset");
+    assert_eq!(config.export.histograms(), Histograms::Exponential, "as the preset has it");
 }
 
 #[test]

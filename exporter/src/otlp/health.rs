@@ -1,12 +1,15 @@
 //! What the log says about the endpoint: one line whenever its state changes, none while it stays.
 
-use std::error::Error;
 use std::time::Instant;
 
-/// Turns outcomes of attempts into log lines.
+use super::courier::Outcome;
+
+/// Turns outcomes into log lines.
 pub(super) struct Health {
     place: String,
     state: State,
+    /// Whether the server's advice was told in this state.
+    advised: bool,
 }
 
 enum State {
@@ -15,7 +18,7 @@ enum State {
     Up,
     /// It takes requests, but not all their points.
     Picky,
-    /// It answers that it will not take them.
+    /// It will not take some requests, or any.
     Refusing,
     /// It cannot be reached, or not now.
     Down {
@@ -27,30 +30,7 @@ enum State {
 impl Health {
     /// `place` names the endpoint in every line.
     pub(super) fn new(place: String) -> Self {
-        Self { place, state: State::New }
-    }
-
-    /// A request was delivered, but for `refused` of its points.
-    pub(super) fn delivered(&mut self, refused: u64, reason: &str) {
-        let place = &self.place;
-        if let State::Down { since, failures } = self.state {
-            let seconds = since.elapsed().as_secs();
-            tracing::info!("OTLP to {place} works again after {failures} failures in {seconds} s");
-        }
-        let picky = refused > 0;
-        match (&self.state, picky) {
-            (State::Picky, true) | (State::Up | State::Down { .. }, false) => {}
-            (State::New | State::Up | State::Refusing | State::Down { .. }, true) => {
-                let reason = sentence(reason);
-                tracing::error!(
-                    "OTLP to {place}: the server rejects points ({refused} now): {reason}"
-                );
-            }
-            (State::New, false) => tracing::info!("OTLP to {place} works"),
-            (State::Picky, false) => tracing::info!("OTLP to {place}: all points are taken again"),
-            (State::Refusing, false) => tracing::info!("OTLP to {place}: requests are taken again"),
-        }
-        self.state = if picky { State::Picky } else { State::Up };
+        Self { place, state: State::New, advised: false }
     }
 
     /// An attempt failed in a way that may pass.
@@ -60,41 +40,62 @@ impl Health {
             return;
         }
         let place = &self.place;
-        tracing::warn!(
-            "OTLP to {place} does not work: {why}; the newest totals go there as soon as it does"
-        );
-        self.state = State::Down { since: Instant::now(), failures: 1 };
+        tracing::warn!("OTLP to {place} does not work: {why}; it is tried again until it does");
+        self.enter(State::Down { since: Instant::now(), failures: 1 });
     }
 
-    /// The server refused a request for good.
-    pub(super) fn refused(&mut self, why: &str) {
-        if !matches!(self.state, State::Refusing) {
-            let place = &self.place;
-            tracing::error!("OTLP to {place}: the server refuses requests: {why}");
+    /// All parts of a shipment met their fate.
+    pub(super) fn shipped(&mut self, outcome: &Outcome) {
+        if outcome.delivered {
+            self.reached();
         }
-        self.state = State::Refusing;
-    }
-}
-
-/// The status and what caused it, each sentence once.
-pub(super) fn describe(status: &tonic::Status) -> String {
-    let mut text = sentence(status.message());
-    if text.is_empty() {
-        text = status.code().description().to_owned();
-    }
-    let mut next = status.source();
-    while let Some(error) = next {
-        let cause = sentence(&error.to_string());
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
+        let place = &self.place;
+        if let Some(why) = &outcome.refused {
+            if !matches!(self.state, State::Refusing) {
+                tracing::error!(
+                    "OTLP to {place}: requests are refused, and what they held is lost: {why}"
+                );
+                self.enter(State::Refusing);
+            }
+        } else if outcome.rejected > 0 {
+            if !matches!(self.state, State::Picky) {
+                let (rejected, why) = (outcome.rejected, &outcome.message);
+                tracing::error!(
+                    "OTLP to {place}: the server rejects points ({rejected} now): {why}"
+                );
+                self.enter(State::Picky);
+            }
+        } else if outcome.delivered {
+            match self.state {
+                State::New => tracing::info!("OTLP to {place} works"),
+                State::Picky => tracing::info!("OTLP to {place}: all points are taken again"),
+                State::Refusing => tracing::info!("OTLP to {place}: requests are taken again"),
+                State::Up | State::Down { .. } => {}
+            }
+            if !matches!(self.state, State::Up) {
+                self.enter(State::Up);
+            }
+            if !outcome.message.is_empty() && !self.advised {
+                self.advised = true;
+                tracing::warn!(
+                    "OTLP to {}: the server takes all and says: {}",
+                    self.place,
+                    outcome.message
+                );
+            }
         }
-        next = error.source();
     }
-    text
-}
 
-/// What a server says about itself, on one line of bounded length.
-fn sentence(text: &str) -> String {
-    const CHARS: usize = 300;
-    text.chars().take(CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    fn reached(&mut self) {
+        if let State::Down { since, failures } = self.state {
+            let (place, seconds) = (&self.place, since.elapsed().as_secs());
+            tracing::info!("OTLP to {place} works again after {failures} failures in {seconds} s");
+            self.enter(State::Up);
+        }
+    }
+
+    fn enter(&mut self, state: State) {
+        self.state = state;
+        self.advised = false;
+    }
 }

@@ -1,0 +1,83 @@
+//! Where the client sends, and how: the configuration, made ready.
+
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, Uri};
+
+use super::pace::Pace;
+use super::tls::Files;
+use super::{StartError, grpc};
+use crate::config::{Attributes, Compression, Export, Protocol, Temporality};
+
+/// The path of metrics below a receiver (OTLP specification, "OTLP/HTTP Request").
+const METRICS: &str = "/v1/metrics";
+
+/// Where the client sends, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The URL of each request.
+    pub(super) url: Uri,
+    /// What messages call it: scheme, host and port.
+    pub(super) place: String,
+    pub(super) protocol: Protocol,
+    pub(super) compression: Compression,
+    pub(super) headers: HeaderMap,
+    /// Nothing where the URL is plain HTTP.
+    pub(super) tls: Option<Files>,
+    pub(super) pace: Pace,
+    /// Encoded bytes of one request before compression.
+    pub(super) max_request: usize,
+    /// The resource of the client's own metrics; nothing: there are none.
+    pub(super) agent: Option<(Attributes, Temporality)>,
+}
+
+impl Settings {
+    /// Makes the configuration ready. `host` is what tells this agent from others of a fleet.
+    ///
+    /// # Errors
+    /// When the endpoint is no URL of HTTP.
+    pub fn new(export: &Export, host: &str) -> Result<Self, StartError> {
+        let invalid = || StartError::Endpoint { endpoint: export.endpoint.clone() };
+        let parts = export.endpoint.parse::<Uri>().map_err(|_| invalid())?.into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            return Err(invalid());
+        };
+        if (scheme != Scheme::HTTP && scheme != Scheme::HTTPS) || authority.host().is_empty() {
+            return Err(invalid());
+        }
+        let place = format!("{scheme}://{}", shown(&authority));
+        let tls = (scheme == Scheme::HTTPS).then(|| Files {
+            ca: export.ca.clone(),
+            cert: export.cert.clone(),
+            key: export.key.clone(),
+        });
+        let path = match export.protocol {
+            Protocol::Grpc => PathAndQuery::from_static(grpc::PATH),
+            // A URL without any path and one with the root are the same to a parser, not to the specification.
+            Protocol::HttpProtobuf if export.endpoint.ends_with(authority.as_str()) => {
+                PathAndQuery::from_static(METRICS)
+            }
+            Protocol::HttpProtobuf => {
+                parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"))
+            }
+        };
+        let url = Uri::builder().scheme(scheme).authority(authority).path_and_query(path);
+        let mut agent = export.resource_attributes.clone();
+        agent.0.insert("service.name".to_owned(), export.service_name.clone());
+        Ok(Self {
+            url: url.build().map_err(|_| invalid())?,
+            place,
+            protocol: export.protocol,
+            compression: export.compression,
+            headers: export.headers.0.clone(),
+            tls,
+            pace: Pace::of_host(host, export.interval, export.timeout),
+            max_request: usize::try_from(export.max_request).unwrap_or(usize::MAX),
+            agent: Some((agent, export.temporality())),
+        })
+    }
+}
+
+/// Host and port, without user and password.
+fn shown(authority: &Authority) -> &str {
+    authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, place)| place)
+}

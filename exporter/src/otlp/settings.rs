@@ -2,6 +2,7 @@
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Uri};
+use memprov_semconv as semconv;
 
 use super::pace::Pace;
 use super::tls::Files;
@@ -31,7 +32,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Makes the configuration ready. `host` is what tells this agent from others of a fleet.
+    /// Makes the configuration ready. `host` is the id of this host, which tells the agent from others of a fleet.
     ///
     /// # Errors
     /// When the endpoint is no URL of HTTP.
@@ -62,7 +63,11 @@ impl Settings {
         };
         let url = Uri::builder().scheme(scheme).authority(authority).path_and_query(path);
         let mut agent = export.resource_attributes.clone();
-        agent.0.insert("service.name".to_owned(), export.service_name.clone());
+        agent.0.insert(semconv::SERVICE_NAME.as_str().to_owned(), export.service_name.clone());
+        // Agents of two hosts with the same attributes would write one series.
+        for key in [semconv::HOST_ID, semconv::SERVICE_INSTANCE_ID] {
+            agent.0.entry(key.as_str().to_owned()).or_insert_with(|| host.to_owned());
+        }
         Ok(Self {
             url: url.build().map_err(|_| invalid())?,
             place,

@@ -1,6 +1,6 @@
 //! Which URL requests go to.
 
-use crate::config::{Config, Export, Protocol, Sources};
+use crate::config::{Attributes, Config, Export, Protocol, Sources};
 use crate::otlp::{Settings, StartError};
 
 fn url(endpoint: &str, protocol: Protocol) -> String {
@@ -60,4 +60,19 @@ fn what_messages_call_an_endpoint_holds_no_password() {
     let endpoint = "https://user:secret@collector:4317/x".to_owned();
     let settings = Settings::new(&Export { endpoint, ..Export::default() }, "host").unwrap();
     assert_eq!(settings.place, "https://collector:4317");
+}
+
+#[test]
+fn agents_of_two_hosts_are_two_instances_of_one_service_unless_they_are_named() {
+    let resource = |named: &str, host: &str| {
+        let resource_attributes = Attributes::try_from(named.to_owned()).unwrap();
+        let endpoint = "http://c:4317".to_owned();
+        let export = Export { endpoint, resource_attributes, ..Export::default() };
+        Settings::new(&export, host).unwrap().agent.unwrap().0.0
+    };
+    let (a, b) = (resource("", "a"), resource("", "b"));
+    assert_eq!(a["service.name"], b["service.name"]);
+    assert_eq!((&*a["service.instance.id"], &*b["service.instance.id"]), ("a", "b"));
+    let named = resource("service.instance.id=mine,deployment.environment.name=x", "a");
+    assert_eq!((&*named["service.instance.id"], &*named["host.id"]), ("mine", "a"));
 }

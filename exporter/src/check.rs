@@ -2,6 +2,12 @@
 
 use std::path::Path;
 
+use memprov_ledger::identity::Tgid;
+use memprov_proc::cgroup::{container_id, memory_path};
+use memprov_proc::{Proc, lossless};
+
+use crate::config::{Config, Detail};
+use crate::encode::{Estimate, Options, estimate};
 use crate::support::{Capability, Cgroup, HookProbe, Matrix, PagesProbe, Probes, State};
 use crate::table::text::{Paint, clean, elide, fit};
 
@@ -120,6 +126,37 @@ pub fn render(matrix: &Matrix, color: bool) -> String {
     let mut text = out.join("\n");
     text.push('\n');
     text
+}
+
+/// Series that the live processes of this host make, at most; `None` where that isn't known beforehand, or nobody lives
+/// that can be read.
+#[must_use]
+pub fn series(config: &Config) -> Option<Estimate> {
+    let proc = Proc::at(&config.root);
+    let live = |pid: &Tgid| proc.stat(*pid).is_ok_and(|stat| !stat.kernel_thread());
+    let pids = proc.pids().ok()?.into_iter().filter(live);
+    let cgroups: Vec<Option<String>> = pids
+        .map(|pid| proc.cgroups(pid).ok().as_deref().and_then(memory_path).map(lossless))
+        .collect();
+    let places =
+        cgroups.iter().map(|path| (path.as_deref().and_then(container_id), path.as_deref()));
+    estimate(&Options::of(config), places)
+}
+
+/// The estimate as text.
+#[must_use]
+pub fn render_series(estimate: Option<Estimate>, detail: &Detail) -> String {
+    let level = String::from(detail.clone());
+    match estimate {
+        Some(Estimate { resources, each, host }) => format!(
+            "export.detail = {level}: at most {} series ({each} of each of {resources} containers, units or \
+             processes, {host} of the host)\n",
+            resources * each + host
+        ),
+        None => {
+            format!("export.detail = {level}: a series for every owner, as many as there are\n")
+        }
+    }
 }
 
 /// The word that the document has for it.

@@ -146,6 +146,9 @@ pub struct Record {
 /// `memprov replay`.
 #[derive(Debug, Args)]
 pub struct Replay {
+    /// Settings.
+    #[command(flatten)]
+    pub settings: Settings,
     /// The trace
     #[arg(value_name = "FILE")]
     pub trace: PathBuf,

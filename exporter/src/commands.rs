@@ -15,6 +15,7 @@ use crate::cli::{
     ReportOutput, Run, RunOutput, Settings,
 };
 use crate::config::{Config, Effective, LogLevel, Problem, STATE_DIR};
+use crate::encode::{Accumulator, Estimate, Options};
 use crate::report::Report;
 use crate::screen::{Screen, Terminal};
 use crate::socket::{ClientError, fetch, listener_pid};
@@ -137,11 +138,8 @@ pub trait Engine {
     /// Never for missing debug information.
     fn lines(&self, report: &mut Report) -> Result<(), Failure>;
 
-    /// The OTLP request of a report, as JSON in one line.
-    ///
-    /// # Errors
-    /// When it cannot be encoded.
-    fn otlp_json(&self, report: &Report) -> Result<String, Failure>;
+    /// What would be sent of a report: OTLP requests as JSON, a line each.
+    fn otlp_json(&self, report: &Report, series: &mut Accumulator) -> Vec<String>;
 
     /// Tries hooks and ways to read pages, and undoes it.
     fn probe(&self, config: &Config) -> (Vec<HookProbe>, PagesProbe);
@@ -221,7 +219,7 @@ fn execute(
         Command::Run(args) => run(&args, env, engine, io),
         Command::Report(args) => report(&args, env, engine, io),
         Command::Record(args) => record(args, env, engine, io),
-        Command::Replay(args) => replay(&args, engine, io),
+        Command::Replay(args) => replay(&args, env, engine, io),
         Command::Check(args) => check(&args, env, engine, io),
         Command::Config(args) => config(&args, env, io),
     }
@@ -276,14 +274,18 @@ fn record(
     engine.record(&config, &watch, &args.output, args.redact)
 }
 
-fn replay(args: &Replay, engine: &dyn Engine, io: &mut Io<'_>) -> Result<(), Failure> {
+fn replay(
+    args: &Replay,
+    env: &[(OsString, OsString)],
+    engine: &dyn Engine,
+    io: &mut Io<'_>,
+) -> Result<(), Failure> {
+    let config = load(&args.settings, None, env)?.config;
     (io.log)(LogLevel::Warn);
     let trace = args.trace.to_str().map(str::to_owned);
     let view = View { all: args.all, trace, ..view(io.terminal) };
-    let form = form(args.output, io.terminal);
-    engine.replay(&args.trace, args.interval, &mut |report| {
-        print(report, form, &view, engine, io.out)
-    })
+    let mut printer = Printer::new(form(args.output, io.terminal), view, &config, engine);
+    engine.replay(&args.trace, args.interval, &mut |report| printer.print(report, io.out))
 }
 
 fn report(
@@ -326,7 +328,7 @@ fn report(
     let daemon = report.source == "daemon" || listener_pid(&config.state_dir).is_some();
     let state_dir = place(config);
     let view = View { all: args.all, state_dir, daemon, ..view(io.terminal) };
-    print(&report, form, &view, engine, io.out)
+    Printer::new(form, view, config, engine).print(&report, io.out)
 }
 
 /// One line on standard error. That it is closed is no reason to keep an answer from standard output.
@@ -343,28 +345,49 @@ fn view(terminal: Terminal) -> View {
     View { width: terminal.width(), color: terminal.color, ..View::default() }
 }
 
-/// A report in one form; JSON is one line, so that several are JSON lines.
-fn print(
-    report: &Report,
+/// Prints reports in one form; JSON is one line, so that several are JSON lines.
+struct Printer<'a> {
     form: ReportOutput,
-    view: &View,
-    engine: &dyn Engine,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    let text = match form {
-        ReportOutput::Table => render(report, view),
-        ReportOutput::ReportJson => line(report)?,
-        ReportOutput::OtlpJson => format!("{}\n", engine.otlp_json(report)?),
-    };
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::output(&error))
+    view: View,
+    /// The series of all reports so far.
+    series: Accumulator,
+    engine: &'a dyn Engine,
+}
+
+impl<'a> Printer<'a> {
+    fn new(form: ReportOutput, view: View, config: &Config, engine: &'a dyn Engine) -> Self {
+        Self { form, view, series: Accumulator::new(Options::of(config)), engine }
+    }
+
+    fn print(&mut self, report: &Report, out: &mut dyn Write) -> Result<(), Failure> {
+        let text = match self.form {
+            ReportOutput::Table => render(report, &self.view),
+            ReportOutput::ReportJson => line(report)?,
+            ReportOutput::OtlpJson => {
+                let lines = self.engine.otlp_json(report, &mut self.series);
+                lines.into_iter().map(|line| line + "\n").collect()
+            }
+        };
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|error| Failure::output(&error))
+    }
 }
 
 fn line(document: &impl serde::Serialize) -> Result<String, Failure> {
     serde_json::to_string(document)
         .map(|text| text + "\n")
         .map_err(|error| Failure::of(Exit::Failed, &error))
+}
+
+/// The document of `memprov check`.
+#[derive(serde::Serialize)]
+struct Checked<'a> {
+    #[serde(flatten)]
+    matrix: &'a Matrix,
+    /// Series that would be exported, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    series: Option<Estimate>,
 }
 
 fn check(
@@ -377,9 +400,13 @@ fn check(
     (io.log)(LogLevel::Warn);
     let (hooks, pages) = engine.probe(&config);
     let matrix = Matrix::of(&check::probe(&config.root, hooks, pages));
+    let series = check::series(&config);
     let text = match args.output {
-        CheckOutput::Json => line(&matrix)?,
-        CheckOutput::Text => check::render(&matrix, io.terminal.color),
+        CheckOutput::Json => line(&Checked { matrix: &matrix, series })?,
+        CheckOutput::Text => {
+            let series = check::render_series(series, &config.export.detail);
+            check::render(&matrix, io.terminal.color) + &series
+        }
     };
     io.out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;
     match check::demand(&matrix, &args.require) {

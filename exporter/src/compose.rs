@@ -13,6 +13,7 @@ use memprov_ledger::space::Space;
 use memprov_ledger::time::MonoTime;
 
 use crate::fuse::Snapshot;
+use crate::histogram::Histogram;
 use crate::owners::{Naming, Owner};
 use crate::report::{
     Book, Control, FaultShare, Faults, FirstTouch, OwnerRow, Process, Quantity, Report, SCHEMA,
@@ -74,7 +75,8 @@ impl Composer<'_> {
             shared: self.shared(spaces),
             lost: self.ledger.lost().map(|(stream, n)| (stream.id().to_owned(), n)).collect(),
             agent: None,
-            identity: Some(self.header.identity.clone()),
+            scan_seconds: Histogram::default(),
+            about: None,
         }
     }
 

@@ -5,6 +5,7 @@
 //! where a later source overrides it. Then the crate `config` merges them, and each value keeps its origin.
 
 mod bounds;
+mod detail;
 mod layers;
 mod otel;
 mod pairs;
@@ -54,7 +55,8 @@ macro_rules! choice {
 }
 
 mod export;
-pub use export::{Compression, Export, Histograms, OrPreset, Preset, Protocol, Temporality};
+pub use detail::{Detail, Term};
+pub use export::{Compression, Export, Grain, Histograms, OrPreset, Preset, Protocol, Temporality};
 pub use pairs::{Attributes, Headers};
 
 /// The state directory unless another one is named.

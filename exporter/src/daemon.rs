@@ -184,6 +184,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     {
         tracing::error!("the hooks thread panicked");
     }
+    folding.exporting.finish(clock::now());
     outcome
 }
 
@@ -289,7 +290,7 @@ impl Started {
                 seed: self.seed,
                 probability: if on { touch.probability } else { 0.0 },
             },
-            identity: host::identity(&setup.config.root),
+            identity: host::identity(root).named(&setup.config.export),
             support: probing::support(&Matrix::of(&probes)),
             redacted: false,
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memprov_ledger::evidence::Evidence;
@@ -12,13 +13,16 @@ use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 use crate::commands::{Engine, Exit, Failure, Sink, Watch};
 use crate::config::Config;
 use crate::daemon::{self, Setup, clock_of_run};
-use crate::encode::{Window, json, request};
+use crate::encode::{Accumulator, Window};
 use crate::fuse::{Fuser, unwatched};
-use crate::report::Report;
+use crate::report::{About, Report};
 use crate::screen::Screen;
 use crate::support::{HookProbe, PagesProbe};
 use crate::trace::{Header, Line, Reader, Scope};
 use crate::{host, probing, symbols, wall};
+
+/// Panes in a row that are told though nothing happened in them; a trace that is silent for longer goes on behind them.
+const SILENT: u32 = 1000;
 
 /// The engine of this host.
 #[derive(Debug, Default)]
@@ -54,9 +58,12 @@ impl Engine for Local {
         for line in reader.by_ref() {
             match line {
                 Ok(line) => {
-                    let ended = fuser.pane_ends_with(&line);
-                    if ended && interval.is_some() {
-                        sink(&fuser.report(None, fuser.now()))?;
+                    let mut panes = 0;
+                    while interval.is_some() && fuser.pane_ends_with(&line) && panes < SILENT {
+                        let end = fuser.pane_end();
+                        sink(&fuser.report(None, end))?;
+                        fuser.advance(end);
+                        panes += 1;
                     }
                     drop(fuser.apply(line));
                 }
@@ -94,7 +101,7 @@ impl Engine for Local {
             host: host::describe(&config.root),
             scope: Scope { all: pid.is_none(), pids: pid.into_iter().collect() },
             sample: Sample::default(),
-            identity: host::identity(&config.root),
+            identity: host::identity(&config.root).named(&config.export),
             support: Vec::new(),
             redacted: false,
         };
@@ -144,13 +151,17 @@ impl Engine for Local {
         Ok(())
     }
 
-    fn otlp_json(&self, report: &Report) -> Result<String, Failure> {
+    fn otlp_json(&self, report: &Report, series: &mut Accumulator) -> Vec<String> {
         let nanos = |text: &str| wall::parse(text).unwrap_or(0);
         let window =
             Window { start: nanos(&report.watching_since), end: nanos(&report.generated_at) };
+        if report.about.is_some() {
+            return series.json(report, window);
+        }
         // A report that came over the socket is of this host.
-        let identity = report.identity.clone().unwrap_or_else(|| host::identity(Path::new("/")));
-        Ok(json(&request(report, &identity, window, usize::MAX)))
+        let identity = host::identity(Path::new("/"));
+        let about = Some(Arc::new(About { identity, support: Vec::new() }));
+        series.json(&Report { about, ..report.clone() }, window)
     }
 
     fn probe(&self, config: &Config) -> (Vec<HookProbe>, PagesProbe) {

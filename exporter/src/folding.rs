@@ -277,6 +277,9 @@ impl Folding<'_> {
     }
 
     fn apply(&mut self, line: Line) -> Result<(), DaemonError> {
+        if self.fuser.pane_ends_with(&line) {
+            self.pane(clock::now());
+        }
         if let Some(recorder) = &mut self.recorder {
             recorder.write(&line)?;
         }
@@ -350,8 +353,10 @@ impl Folding<'_> {
             self.look = now.after(LOOK);
             self.look_around(now);
         }
-        if self.fuser.advance(now.min(self.window.watermark())) {
+        let told = now.min(self.window.watermark());
+        if self.fuser.pane_ends_by(told) {
             self.pane(now);
+            self.fuser.advance(told);
         }
     }
 
@@ -370,13 +375,13 @@ impl Folding<'_> {
         self.fuser.forget_before(MonoTime(now.0.saturating_sub(MEMORY_NANOS)));
     }
 
-    /// A pane ended: its report is sent and shown.
+    /// A pane ends, and nothing behind its end has been applied: its report is sent and shown.
     fn pane(&mut self, now: MonoTime) {
         if !self.exporting.wanted() && self.setup.screen.is_none() {
             return;
         }
         let report = self.report(None, now);
-        self.exporting.offer(&report, self.fuser.now());
+        self.exporting.offer(&report, self.fuser.pane_end());
         if let Some(screen) = self.setup.screen
             && let Err(error) = screen.show(&report)
         {

@@ -14,7 +14,8 @@ use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 
 use crate::compose::Composer;
-use crate::report::Report;
+use crate::histogram::Histogram;
+use crate::report::{About, Report};
 use crate::tables::{Function, Tables};
 use crate::trace::{Header, Line};
 
@@ -33,6 +34,8 @@ pub struct Fuser {
     ledger: Ledger,
     tables: Tables,
     history: BTreeMap<SpaceId, VecDeque<Snapshot>>,
+    scan_seconds: Histogram,
+    about: Arc<About>,
     /// End of the pane that is open.
     pane: MonoTime,
     now: MonoTime,
@@ -44,7 +47,10 @@ impl Fuser {
     pub fn new(header: Header, source: &'static str, interval: Duration) -> Self {
         let ledger = Ledger::new(header.watching_since, header.sample);
         let since = header.watching_since;
+        let (identity, support) = (header.identity.clone(), header.support.clone());
         Self {
+            scan_seconds: Histogram::default(),
+            about: Arc::new(About { identity, support }),
             source,
             interval,
             ledger,
@@ -64,6 +70,10 @@ impl Fuser {
             Line::Name { module, function, name } => self.tables.name((module, function), name),
             Line::Evidence(evidence) => {
                 self.advance(end(&evidence));
+                if let Evidence::Residency(seen) = &evidence {
+                    self.scan_seconds
+                        .record(seen.when.end.since(seen.when.begin).as_secs_f64(), 1.0);
+                }
                 self.ledger.apply(&evidence);
             }
             Line::Forget { stacks, modules } => {
@@ -80,7 +90,7 @@ impl Fuser {
     pub fn advance(&mut self, now: MonoTime) -> bool {
         self.now = self.now.max(now);
         // At the end of time no pane ends any more.
-        if !self.ends(self.now) {
+        if !self.pane_ends_by(self.now) {
             return false;
         }
         let interval = self.interval.max(Duration::from_millis(1));
@@ -97,16 +107,24 @@ impl Fuser {
     #[must_use]
     pub fn pane_ends_with(&self, line: &Line) -> bool {
         match line {
-            Line::Evidence(evidence) => self.ends(end(evidence)),
-            Line::End { when } => self.ends(*when),
+            Line::Evidence(evidence) => self.pane_ends_by(end(evidence)),
+            Line::End { when } => self.pane_ends_by(*when),
             Line::Module { .. } | Line::Stack { .. } | Line::Name { .. } | Line::Forget { .. } => {
                 false
             }
         }
     }
 
-    fn ends(&self, now: MonoTime) -> bool {
+    /// Whether the pane that is open ends at `now` or before.
+    #[must_use]
+    pub fn pane_ends_by(&self, now: MonoTime) -> bool {
         now >= self.pane && self.pane < MonoTime(u64::MAX)
+    }
+
+    /// The end of the pane that is open.
+    #[must_use]
+    pub fn pane_end(&self) -> MonoTime {
+        self.pane
     }
 
     /// Remembers what each owner has, for growth.
@@ -195,7 +213,12 @@ impl Fuser {
     #[must_use]
     pub fn report(&self, pid: Option<Tgid>, at: MonoTime) -> Report {
         let sharing = self.ledger.sharing();
-        self.composer(&sharing).report(&self.subjects(pid), &self.history, self.source, at)
+        let composer = self.composer(&sharing);
+        Report {
+            scan_seconds: self.scan_seconds.clone(),
+            about: Some(Arc::clone(&self.about)),
+            ..composer.report(&self.subjects(pid), &self.history, self.source, at)
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Facts about the host that hold for the whole run.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -35,6 +36,7 @@ pub fn identity(root: &Path) -> Identity {
         host_id: line("etc/machine-id").unwrap_or_default(),
         host_name: line("proc/sys/kernel/hostname").unwrap_or_default(),
         boot,
+        attributes: BTreeMap::new(),
     }
 }
 

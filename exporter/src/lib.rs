@@ -14,6 +14,7 @@ pub mod engine;
 pub mod exporting;
 mod folding;
 pub mod fuse;
+pub mod histogram;
 pub mod host;
 pub mod otlp;
 pub mod owners;

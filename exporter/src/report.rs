@@ -1,9 +1,15 @@
 //! The document `memprov.report/1`: what `report`, `replay` and the table show, and what OTLP is encoded from.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use memprov_ledger::evidence::EvidenceClass;
+use memprov_semconv as semconv;
 use serde::{Deserialize, Serialize};
+
+use crate::config::Export;
+use crate::histogram::Histogram;
+use crate::trace::Support;
 
 /// The schema this build writes.
 pub const SCHEMA: &str = "memprov.report/1";
@@ -27,12 +33,24 @@ pub struct Report {
     pub shared: Vec<SharedRow>,
     /// What each stream lost since the start. 0: nothing. A stream that is missing lost what nobody counted.
     pub lost: BTreeMap<String, u64>,
+    /// How long scans took, in seconds, since the start.
+    #[serde(default)]
+    pub scan_seconds: Histogram,
     /// What the agent costs; only a daemon says it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub agent: Option<Agent>,
-    /// Who the host is, for OTLP; no part of the document.
+    /// Who the host is and what it can tell, for OTLP; no part of the document.
     #[serde(skip)]
-    pub identity: Option<Identity>,
+    pub about: Option<Arc<About>>,
+}
+
+/// What does not change while an agent runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// Who the host is.
+    pub identity: Identity,
+    /// What it can tell.
+    pub support: Vec<Support>,
 }
 
 /// The host a report speaks of.
@@ -57,6 +75,19 @@ pub struct Identity {
     pub host_name: String,
     /// When the host booted, in nanoseconds since the Unix epoch; `None` leaves `process.creation.time` out.
     pub boot: Option<u64>,
+    /// What its user says of it: keys of OpenTelemetry resources and their values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, String>,
+}
+
+impl Identity {
+    /// With what the user says of the host and of the agent.
+    #[must_use]
+    pub fn named(self, export: &Export) -> Self {
+        let mut attributes = export.resource_attributes.0.clone();
+        attributes.insert(semconv::SERVICE_NAME.as_str().to_owned(), export.service_name.clone());
+        Self { attributes, ..self }
+    }
 }
 
 /// What the agent costs. Fractions are of one CPU.

@@ -49,7 +49,8 @@ fn minimal() -> Report {
         shared: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
-        identity: None,
+        scan_seconds: Default::default(),
+        about: None,
     }
 }
 

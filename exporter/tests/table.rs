@@ -111,7 +111,8 @@ fn report(processes: Vec<Process>) -> Report {
         shared: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
-        identity: None,
+        scan_seconds: Default::default(),
+        about: None,
     }
 }
 

@@ -107,6 +107,10 @@ impl<'a> Contract<'a> {
             Instrument::Counter => ("sum", true, &[CUMULATIVE, DELTA]),
             Instrument::UpDownCounter => ("sum", false, &[CUMULATIVE]),
             Instrument::Gauge => ("gauge", false, &[0]),
+            Instrument::Histogram if metric["exponentialHistogram"].is_object() => {
+                ("exponentialHistogram", false, &[CUMULATIVE, DELTA])
+            }
+            Instrument::Histogram => ("histogram", false, &[CUMULATIVE, DELTA]),
         };
         let data = &metric[kind];
         if !data.is_object() {
@@ -163,6 +167,9 @@ impl<'a> Contract<'a> {
             }
             return;
         }
+        if known.instrument == Instrument::Histogram {
+            return self.buckets(place, point);
+        }
         let (right, negative) = match known.number {
             Number::Int => (integer.is_some(), integer.is_some_and(|n| n < 0)),
             Number::Double => (double.is_some(), double.is_some_and(|n| n < 0.0)),
@@ -172,6 +179,30 @@ impl<'a> Contract<'a> {
         }
         if negative && known.instrument == Instrument::Counter {
             self.breach(place, "a counter is below 0");
+        }
+    }
+
+    /// All that a histogram counted lies in its buckets.
+    fn buckets(&mut self, place: &str, point: &Value) {
+        let counts = |holder: &Value| -> Vec<u64> {
+            let counts = list(holder, "bucketCounts").iter();
+            counts.filter_map(|count| count.as_str()?.parse().ok()).collect()
+        };
+        let explicit = counts(point);
+        let bounds = list(point, "explicitBounds").len();
+        let inside: u64 = explicit.iter().chain(&counts(&point["positive"])).sum();
+        let zero = nanos(point, "zeroCount").unwrap_or_default();
+        if nanos(point, "count") != Some(inside + zero) {
+            self.breach(
+                place,
+                format!("{inside} lie in its buckets and {zero} at 0, which is not its count"),
+            );
+        }
+        if !explicit.is_empty() && explicit.len() != bounds + 1 {
+            self.breach(place, format!("{bounds} bounds part {} buckets", explicit.len()));
+        }
+        if !point["sum"].is_number() {
+            self.breach(place, "it has no sum");
         }
     }
 

@@ -25,6 +25,9 @@ pub mod book {
 /// Version of the agent.
 pub const BUILD_VERSION: Key = Key("memprov.build.version");
 
+/// Something that a host can tell or not, a row of the support matrix (`memprov check`).
+pub const CAPABILITY: Key = Key("memprov.capability");
+
 /// How a list of mappings differed from what events had told.
 pub const DIFFERENCE: Key = Key("memprov.difference");
 
@@ -55,7 +58,7 @@ pub mod evidence {
     pub const ALL: &[&str] = &[EXACT, INFERRED, SAMPLED];
 }
 
-/// The kind of memory that a total counts.
+/// The kind of memory that is counted.
 pub const KIND: Key = Key("memprov.kind");
 
 /// Values of [`KIND`].
@@ -70,9 +73,14 @@ pub mod kind {
     pub const HUGETLB: &str = "hugetlb";
     /// Swapped out (`VmSwap`), no part of Rss.
     pub const SWAP: &str = "swap";
+    /// Not known; only of faults.
+    pub const UNKNOWN: &str = "unknown";
     /// All of them.
-    pub const ALL: &[&str] = &[ANON, FILE, SHMEM, HUGETLB, SWAP];
+    pub const ALL: &[&str] = &[ANON, FILE, SHMEM, HUGETLB, SWAP, UNKNOWN];
 }
+
+/// What serves a capability; `none` where nothing does.
+pub const MECHANISM: Key = Key("memprov.mechanism");
 
 /// Hash of the owner's content key, the same on every host and after a restart.
 pub const OWNER_ID: Key = Key("memprov.owner.id");
@@ -143,12 +151,32 @@ pub mod source_name {
     pub const QUEUE: &str = "queue";
     /// Scans of processes.
     pub const SCANS: &str = "scans";
+    /// What was counted and could not be exported, and ends of series that were not told.
+    pub const EXPORT: &str = "export";
     /// All of them.
-    pub const ALL: &[&str] = &[LIFECYCLE, STACKS, FAULTS, QUEUE, SCANS];
+    pub const ALL: &[&str] = &[LIFECYCLE, STACKS, FAULTS, QUEUE, SCANS, EXPORT];
+}
+
+/// How a capability stands.
+pub const STATE: Key = Key("memprov.state");
+
+/// Values of [`STATE`].
+pub mod state {
+    /// It is there.
+    pub const AVAILABLE: &str = "available";
+    /// It is there, and tells less than it could.
+    pub const DEGRADED: &str = "degraded";
+    /// It is not there.
+    pub const UNAVAILABLE: &str = "unavailable";
+    /// All of them.
+    pub const ALL: &[&str] = &[AVAILABLE, DEGRADED, UNAVAILABLE];
 }
 
 /// A thread of the agent; `ended` are all that have ended.
 pub const THREAD: Key = Key("memprov.thread");
+
+/// Name of a systemd unit.
+pub const UNIT: Key = Key("memprov.unit");
 
 /// True on the point that holds what a limit of series folded together.
 pub const OVERFLOW: Key = Key("otel.metric.overflow");
@@ -162,11 +190,24 @@ pub const PROCESS_EXECUTABLE_NAME: Key = Key("process.executable.name");
 /// Process id.
 pub const PROCESS_PID: Key = Key("process.pid");
 
-/// A UUID that the host and the container or process make; the same after a restart of the agent.
+/// A UUID that the host and the container, unit or process make; the same after a restart of the agent.
 pub const SERVICE_INSTANCE_ID: Key = Key("service.instance.id");
 
-/// Name of the oldest process; `memprov` on the host's resource.
+/// Name of the unit, else of the container's oldest process; `host` for processes in neither, `memprov` for the agent and for what several processes map.
 pub const SERVICE_NAME: Key = Key("service.name");
+
+/// Whether a page fault waited for the disk.
+pub const SYSTEM_PAGING_FAULT_TYPE: Key = Key("system.paging.fault.type");
+
+/// Values of [`SYSTEM_PAGING_FAULT_TYPE`].
+pub mod system_paging_fault_type {
+    /// It waited for the disk.
+    pub const MAJOR: &str = "major";
+    /// It did not.
+    pub const MINOR: &str = "minor";
+    /// All of them.
+    pub const ALL: &[&str] = &[MAJOR, MINOR];
+}
 
 /// Address space that is mapped now, by owner.
 pub const MEMORY_RESERVED: Metric = Metric {
@@ -192,12 +233,22 @@ pub const MEMORY_RESIDENT: Metric = Metric {
     number: Number::Int,
     brief: "Memory that is present (anonymous, file and shmem, as Rss counts it), owned once, by owner.",
     attributes: &[
-        attribute(EVIDENCE, Type::Text, true, &[evidence::EXACT, evidence::INFERRED]),
+        attribute(EVIDENCE, Type::Text, false, &[evidence::EXACT, evidence::INFERRED]),
         attribute(OWNER_ID, Type::Text, false, &[]),
         attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
         attribute(OWNER_NAME, Type::Text, false, &[]),
         attribute(OVERFLOW, Type::Bool, false, &[]),
     ],
+};
+
+/// The part of memprov.memory.resident that is exact, where its points do not say so one by one.
+pub const MEMORY_RESIDENT_EXACT: Metric = Metric {
+    name: "memprov.memory.resident_exact",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "The part of memprov.memory.resident that is exact, where its points do not say so one by one.",
+    attributes: &[],
 };
 
 /// Memory that is swapped out, by owner.
@@ -225,7 +276,7 @@ pub const MEMORY_CONTROL: Metric = Metric {
     brief: "The kernel's own total, the lower of its readings before and after the scan.",
     attributes: &[
         attribute(BOOK, Type::Text, true, book::ALL),
-        attribute(KIND, Type::Text, true, kind::ALL),
+        attribute(KIND, Type::Text, true, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::SWAP]),
     ],
 };
 
@@ -238,7 +289,7 @@ pub const MEMORY_CONTROL_SPREAD: Metric = Metric {
     brief: "The higher reading of the kernel's total minus the lower; 0 when nothing moved during the scan.",
     attributes: &[
         attribute(BOOK, Type::Text, true, book::ALL),
-        attribute(KIND, Type::Text, true, kind::ALL),
+        attribute(KIND, Type::Text, false, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::SWAP]),
     ],
 };
 
@@ -251,7 +302,7 @@ pub const MEMORY_JOINT: Metric = Metric {
     brief: "Memory in the kernel's total that another process or a shared object owns.",
     attributes: &[
         attribute(BOOK, Type::Text, true, book::ALL),
-        attribute(KIND, Type::Text, true, kind::ALL),
+        attribute(KIND, Type::Text, false, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::SWAP]),
     ],
 };
 
@@ -264,7 +315,7 @@ pub const MEMORY_SKEW: Metric = Metric {
     brief: "What the kernel's total moved, or cannot be explained by, while the scan ran; 0 at rest.",
     attributes: &[
         attribute(BOOK, Type::Text, true, book::ALL),
-        attribute(KIND, Type::Text, true, kind::ALL),
+        attribute(KIND, Type::Text, false, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::SWAP]),
     ],
 };
 
@@ -277,7 +328,7 @@ pub const MEMORY_DRIFT: Metric = Metric {
     brief: "The kernel's total now minus that of the book.",
     attributes: &[
         attribute(BOOK, Type::Text, true, book::ALL),
-        attribute(KIND, Type::Text, true, kind::ALL),
+        attribute(KIND, Type::Text, false, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::SWAP]),
     ],
 };
 
@@ -290,6 +341,30 @@ pub const MEMORY_BOOK_AGE: Metric = Metric {
     brief: "Age of the oldest reading that the owners rest on.",
     attributes: &[
         attribute(BOOK, Type::Text, true, book::ALL),
+    ],
+};
+
+/// Page faults by the kernel's count, of each process since it was first read.
+pub const MEMORY_FAULTS: Metric = Metric {
+    name: "memprov.memory.faults",
+    unit: "{fault}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Page faults by the kernel's count, of each process since it was first read.",
+    attributes: &[
+        attribute(SYSTEM_PAGING_FAULT_TYPE, Type::Text, true, system_paging_fault_type::ALL),
+    ],
+};
+
+/// The same page faults, divided by kind of memory as a sample of them tells.
+pub const MEMORY_FAULTS_BY_KIND: Metric = Metric {
+    name: "memprov.memory.faults_by_kind",
+    unit: "{fault}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "The same page faults, divided by kind of memory as a sample of them tells.",
+    attributes: &[
+        attribute(KIND, Type::Text, true, &[kind::ANON, kind::FILE, kind::SHMEM, kind::UNKNOWN]),
     ],
 };
 
@@ -391,6 +466,54 @@ pub const BUDGET_SCAN_SKIPPED: Metric = Metric {
     ],
 };
 
+/// Time from the begin to the end of each scan of a process.
+pub const BUDGET_SCAN_DURATION: Metric = Metric {
+    name: "memprov.budget.scan.duration",
+    unit: "s",
+    instrument: Instrument::Histogram,
+    number: Number::Double,
+    brief: "Time from the begin to the end of each scan of a process.",
+    attributes: &[],
+};
+
+/// Always 1; its attributes are a row of the support matrix.
+pub const SUPPORT: Metric = Metric {
+    name: "memprov.support",
+    unit: "{capability}",
+    instrument: Instrument::Gauge,
+    number: Number::Int,
+    brief: "Always 1; its attributes are a row of the support matrix.",
+    attributes: &[
+        attribute(CAPABILITY, Type::Text, true, &[]),
+        attribute(MECHANISM, Type::Text, true, &[]),
+        attribute(STATE, Type::Text, true, state::ALL),
+    ],
+};
+
+/// Share of resident memory whose origin a capability saw, its mapping or its first touch.
+pub const COVERAGE: Metric = Metric {
+    name: "memprov.coverage",
+    unit: "1",
+    instrument: Instrument::Gauge,
+    number: Number::Double,
+    brief: "Share of resident memory whose origin a capability saw, its mapping or its first touch.",
+    attributes: &[
+        attribute(CAPABILITY, Type::Text, true, &[]),
+    ],
+};
+
+/// Pages of which one is in the sample, in the process with the thinnest sample.
+pub const SAMPLING_PERIOD: Metric = Metric {
+    name: "memprov.sampling.period",
+    unit: "{page}",
+    instrument: Instrument::Gauge,
+    number: Number::Double,
+    brief: "Pages of which one is in the sample, in the process with the thinnest sample.",
+    attributes: &[
+        attribute(CAPABILITY, Type::Text, true, &[]),
+    ],
+};
+
 /// Always 1; its attributes say which build of the agent runs.
 pub const BUILD_INFO: Metric = Metric {
     name: "memprov.build_info",
@@ -410,6 +533,7 @@ pub const RESOURCE: &[Attribute] = &[
     attribute(SERVICE_INSTANCE_ID, Type::Text, true, &[]),
     attribute(SERVICE_NAME, Type::Text, true, &[]),
     attribute(CONTAINER_ID, Type::Text, false, &[]),
+    attribute(UNIT, Type::Text, false, &[]),
     attribute(PROCESS_CREATION_TIME, Type::Text, false, &[]),
     attribute(PROCESS_EXECUTABLE_NAME, Type::Text, false, &[]),
     attribute(PROCESS_PID, Type::Int, false, &[]),
@@ -419,6 +543,7 @@ pub const RESOURCE: &[Attribute] = &[
 pub const ALL: &[&Metric] = &[
     &MEMORY_RESERVED,
     &MEMORY_RESIDENT,
+    &MEMORY_RESIDENT_EXACT,
     &MEMORY_SWAPPED,
     &MEMORY_CONTROL,
     &MEMORY_CONTROL_SPREAD,
@@ -426,6 +551,8 @@ pub const ALL: &[&Metric] = &[
     &MEMORY_SKEW,
     &MEMORY_DRIFT,
     &MEMORY_BOOK_AGE,
+    &MEMORY_FAULTS,
+    &MEMORY_FAULTS_BY_KIND,
     &SOURCE_LOST,
     &LEDGER_DIFFERENCES,
     &BUDGET_CPU_TIME,
@@ -435,5 +562,9 @@ pub const ALL: &[&Metric] = &[
     &BUDGET_SYSCALL_LATENCY,
     &BUDGET_SYSCALL_UTILIZATION,
     &BUDGET_SCAN_SKIPPED,
+    &BUDGET_SCAN_DURATION,
+    &SUPPORT,
+    &COVERAGE,
+    &SAMPLING_PERIOD,
     &BUILD_INFO,
 ];

@@ -36,6 +36,8 @@ pub enum Instrument {
     UpDownCounter,
     /// A value that does not add up.
     Gauge,
+    /// How often values lay where.
+    Histogram,
 }
 
 /// What the points of a metric are written as.

@@ -89,7 +89,8 @@ impl Scene {
             container.take(workload.pid());
         }
         let endpoint = format!("export.endpoint={}", stack.endpoint());
-        let memprov = Agent::watching_with(workload.pid(), &[&endpoint]).expect("memprov starts");
+        let memprov = Agent::watching_with(workload.pid(), &[&endpoint, "export.detail=owners"])
+            .expect("memprov starts");
         memprov.fresh(workload.pid(), &[], SystemTime::now()).expect("the hooks are attached");
         let since = seconds(SystemTime::now());
         let mut scene = Self { stack, workload, memprov, store, since, _files: files };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{Engine, Exit, Failure, Io, Sink, Watch, dispatch};
 use crate::config::{Config, LogLevel, STATE_DIR};
+use crate::encode::Accumulator;
 use crate::report::{Host, Report, SCHEMA};
 use crate::screen::{Screen, Terminal};
 use crate::socket::{Handler, Refusal, Server, listener_pid};
@@ -24,7 +25,8 @@ fn empty(source: &str) -> Report {
         shared: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
-        identity: None,
+        scan_seconds: Default::default(),
+        about: None,
     }
 }
 
@@ -77,8 +79,8 @@ impl Engine for Notes {
         Ok(())
     }
 
-    fn otlp_json(&self, report: &Report) -> Result<String, Failure> {
-        Ok(format!("{{\"otlp\":\"{}\"}}", report.source))
+    fn otlp_json(&self, report: &Report, _series: &mut Accumulator) -> Vec<String> {
+        vec![format!("{{\"otlp\":\"{}\"}}", report.source)]
     }
 
     fn probe(&self, _config: &Config) -> (Vec<HookProbe>, PagesProbe) {

@@ -92,6 +92,10 @@ impl Config {
                     .then(|| ("export.max_owners", "allowed: 1 or more".to_owned()))
             })
             .or_else(|| {
+                (self.export.max_resources == 0)
+                    .then(|| ("export.max_resources", "allowed: 1 or more".to_owned()))
+            })
+            .or_else(|| {
                 let budget = self.scan.budget;
                 (!(0.0001..=1.0).contains(&budget)).then(|| {
                     ("scan.budget", "allowed: 0.0001 to 1, a fraction of one CPU".to_owned())

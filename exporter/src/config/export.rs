@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::detail::Detail;
 use super::pairs::{Attributes, Headers};
 use super::units;
 
@@ -46,7 +47,13 @@ pub struct Export {
     pub service_name: String,
     /// Facts of this host for the resource of the agent.
     pub resource_attributes: Attributes,
-    /// Owners of a process that become series of their own; the rest is one exact remainder.
+    /// How much of each resource is told.
+    pub detail: Detail,
+    /// What is a resource of its own.
+    pub resources: Grain,
+    /// Resources at most, beside the host's; the host tells the sum of the others.
+    pub max_resources: u32,
+    /// Owners of a resource that become series of their own where owners are told; the rest is one exact remainder.
     pub max_owners: u32,
 }
 
@@ -68,6 +75,9 @@ impl Default for Export {
             histograms: OrPreset::Preset,
             service_name: "memprov".to_owned(),
             resource_attributes: Attributes::default(),
+            detail: Detail::Kinds,
+            resources: Grain::Container,
+            max_resources: 32,
             max_owners: 50,
         }
     }
@@ -114,6 +124,16 @@ choice! {
         Gzip = "gzip",
         /// A third of gzip's CPU time, where the receiver knows it.
         Zstd = "zstd",
+    }
+}
+
+choice! {
+    /// What is a resource of its own.
+    Grain {
+        /// A container or systemd unit; the host for what is in neither.
+        Container = "container",
+        /// Every process.
+        Process = "process",
     }
 }
 

@@ -1,129 +1,176 @@
-//! What needs two requests, or less than one: the ends of series, and parts small enough for a server.
+//! The life of a series: begins with the pane in which something is said of it, is carried on from pane to pane, and
+//! ends once.
+//!
+//! | said at a pane | a level | a total, a histogram | a count |
+//! |---|---|---|---|
+//! | again | the new value | the new value; a smaller one is a reset, and begins anew | is added |
+//! | not | ends | ends | ends |
+//!
+//! A series that was shipped ends with one point without a value (`FLAG_NO_RECORDED_VALUE`, the end of a series in the
+//! OTLP data model): otherwise a backend goes on showing the last value (Prometheus: for 5 minutes), and an owner whose
+//! evidence changed its class counts twice. What it counted since it was shipped last goes out before.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
-use std::ops::Range;
+use std::sync::Arc;
 
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::metrics::v1::{
-    DataPointFlags, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric::Data,
-};
-use prost::Message;
+use super::rows::{Amount, Number};
+use crate::histogram::Histogram;
 
-/// The series of `before` that `now` no longer has, each with one point without a value
-/// (`FLAG_NO_RECORDED_VALUE`, the end of a series in the OTLP data model), at the time of `now`.
-///
-/// Without it a backend goes on showing the last value (Prometheus: for 5 minutes), and an owner whose evidence
-/// changed its class counts twice. A request without points ends nothing, as it has no time.
-#[must_use]
-pub fn ended(
-    before: &ExportMetricsServiceRequest,
-    now: &ExportMetricsServiceRequest,
-) -> ExportMetricsServiceRequest {
-    let hasher = RandomState::new();
-    let mut live = HashSet::new();
-    let mut time = 0;
-    for resource in &now.resource_metrics {
-        let whom = whom(&hasher, resource);
-        for metric in resource.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
-            for point in points(metric) {
-                time = time.max(point.time_unix_nano);
-                live.insert(series(&hasher, whom, metric, point));
+/// The time between two closings of books, in nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pane {
+    /// The end of the pane before.
+    pub(super) begin: u64,
+    /// Its own end, the time of all points.
+    pub(super) end: u64,
+}
+
+/// The value of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Sum {
+    Number(Number),
+    Histogram(Arc<Histogram>),
+}
+
+/// Where a series is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Live,
+    /// It is over, and what it counted last is not shipped.
+    Last,
+    /// It is over, and that has to be told.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Level,
+    Total,
+    Count,
+}
+
+/// One series.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    pub(super) phase: Phase,
+    /// The start of all its points, but for resets.
+    pub(super) start: u64,
+    pub(super) value: Sum,
+    /// The value that arrived last, and as of when.
+    pub(super) shipped: Option<(u64, Sum)>,
+    /// The value that was sent last, and as of when; whether it arrives is not known yet.
+    pub(super) sent: Option<(u64, Sum)>,
+    /// The shipment under way holds its last value, or its end.
+    pub(super) told: bool,
+    kind: Kind,
+}
+
+impl Series {
+    /// A series of which something is said for the first time.
+    pub(super) fn begin(amount: Amount, pane: Pane) -> Self {
+        let (kind, value) = match amount {
+            Amount::Level(number) => (Kind::Level, Sum::Number(number)),
+            Amount::Total(number) => (Kind::Total, Sum::Number(number)),
+            Amount::Observed(histogram) => (Kind::Total, Sum::Histogram(histogram)),
+            Amount::Added(n) => (Kind::Count, Sum::Number(Number::Int(whole(n)))),
+        };
+        Self {
+            phase: Phase::Live,
+            start: pane.begin,
+            value,
+            shipped: None,
+            sent: None,
+            told: false,
+            kind,
+        }
+    }
+
+    /// Something is said of it again. One that is over goes on, unless the shipment under way tells its end: then another
+    /// one begins, of which the other side knows if that shipment does not arrive.
+    pub(super) fn again(&mut self, amount: Amount, pane: Pane) {
+        let next = Self::begin(amount, pane);
+        if self.phase == Phase::Gone && self.told || self.kind != next.kind {
+            let sent = self.sent.take().or(self.shipped.take());
+            *self = Self { sent, told: self.told, ..next };
+            return;
+        }
+        let (value, reset) = match (&self.value, next.value) {
+            (Sum::Number(Number::Int(sum)), Sum::Number(Number::Int(n)))
+                if self.kind == Kind::Count =>
+            {
+                (Sum::Number(Number::Int(sum.saturating_add(n))), false)
+            }
+            (before, value) => {
+                let reset = self.kind == Kind::Total && less(&value, before);
+                (value, reset)
+            }
+        };
+        (self.phase, self.told) = (Phase::Live, false);
+        self.value = value;
+        if reset {
+            (self.start, self.shipped, self.sent) = (pane.begin, None, None);
+        }
+    }
+
+    /// The shipment under way met its fate: it `arrived`, or not; what was counted in it is `lost` then. Returns whether
+    /// the series is to be kept.
+    pub(super) fn settled(&mut self, arrived: bool, lost: bool) -> bool {
+        let told = std::mem::take(&mut self.told);
+        if told && self.phase == Phase::Live {
+            // What was told is the end of one before it.
+            self.sent = self.sent.take().filter(|_| !arrived);
+            return true;
+        }
+        if arrived || lost {
+            self.shipped = self.sent.take().or(self.shipped.take());
+            if told && self.phase == Phase::Last {
+                self.phase = Phase::Gone;
+                return true;
             }
         }
+        !(told && arrived && self.phase == Phase::Gone)
     }
-    if live.is_empty() {
-        return ExportMetricsServiceRequest::default();
-    }
-    let gone = |whom: u64, metric: &Metric| {
-        let gone: Vec<_> = points(metric)
-            .iter()
-            .filter(|point| !live.contains(&series(&hasher, whom, metric, point)))
-            .map(|point| end(point, time))
-            .collect();
-        (!gone.is_empty()).then(|| with_points(metric, gone))
-    };
-    let resource_metrics = before.resource_metrics.iter().filter_map(|old| {
-        let whom = whom(&hasher, old);
-        let scopes = old.scope_metrics.iter().filter_map(|scope| {
-            let metrics: Vec<_> = scope.metrics.iter().filter_map(|m| gone(whom, m)).collect();
-            let scope = scope.scope.clone();
-            (!metrics.is_empty()).then(|| ScopeMetrics { scope, metrics, ..Default::default() })
-        });
-        let scope_metrics: Vec<_> = scopes.collect();
-        let resource = old.resource.clone();
-        (!scope_metrics.is_empty()).then(|| ResourceMetrics {
-            resource,
-            scope_metrics,
-            ..Default::default()
-        })
-    });
-    ExportMetricsServiceRequest { resource_metrics: resource_metrics.collect() }
-}
 
-/// Splits a request into runs of whole resources of at most `limit` encoded bytes each. A single larger resource
-/// stays whole and goes alone: how large it can be is bounded by the limit of owners it was encoded with.
-#[must_use]
-pub fn split(request: &ExportMetricsServiceRequest, limit: usize) -> Vec<Range<usize>> {
-    let mut parts = Vec::new();
-    let (mut begin, mut size) = (0, 0_usize);
-    for (index, resource) in request.resource_metrics.iter().enumerate() {
-        let body = resource.encoded_len();
-        // One byte of tag before each repeated message.
-        let own = 1 + prost::length_delimiter_len(body) + body;
-        if index > begin && size + own > limit {
-            parts.push(begin..index);
-            (begin, size) = (index, 0);
+    /// Whether it only grows.
+    pub(super) fn counts(&self) -> bool {
+        self.kind != Kind::Level
+    }
+
+    /// Nothing is said of it: it is over. Returns whether it is to be kept, as somebody has to be told.
+    pub(super) fn silent(&mut self) -> bool {
+        if self.phase != Phase::Live {
+            return true;
         }
-        size += own;
-    }
-    if begin < request.resource_metrics.len() {
-        parts.push(begin..request.resource_metrics.len());
-    }
-    parts
-}
-
-/// Hash of a resource's identity.
-fn whom(hasher: &RandomState, resource: &ResourceMetrics) -> u64 {
-    let attributes = resource.resource.as_ref().map_or(&[][..], |resource| &resource.attributes);
-    let mut state = hasher.build_hasher();
-    attributes.iter().for_each(|one| one.encode_length_delimited_to_vec().hash(&mut state));
-    state.finish()
-}
-
-/// Hash of a series' identity: with 10⁵ series two share one once in 10⁹ requests, and then an end is not told.
-fn series(hasher: &RandomState, whom: u64, metric: &Metric, point: &NumberDataPoint) -> u64 {
-    let mut state = hasher.build_hasher();
-    (whom, &metric.name).hash(&mut state);
-    let attributes = &point.attributes;
-    attributes.iter().for_each(|one| one.encode_length_delimited_to_vec().hash(&mut state));
-    state.finish()
-}
-
-fn points(metric: &Metric) -> &[NumberDataPoint] {
-    match &metric.data {
-        Some(Data::Sum(sum)) => &sum.data_points,
-        Some(Data::Gauge(gauge)) => &gauge.data_points,
-        Some(Data::Histogram(_) | Data::ExponentialHistogram(_) | Data::Summary(_)) | None => &[],
+        let arrived = self.shipped.as_ref().is_some_and(|(_, value)| *value == self.value);
+        self.phase = if self.counts() && !arrived { Phase::Last } else { Phase::Gone };
+        self.phase == Phase::Last || self.shipped.is_some() || self.sent.is_some()
     }
 }
 
-fn with_points(metric: &Metric, points: Vec<NumberDataPoint>) -> Metric {
-    let mut metric = metric.clone();
-    match &mut metric.data {
-        Some(Data::Sum(sum)) => sum.data_points = points,
-        Some(Data::Gauge(gauge)) => gauge.data_points = points,
-        Some(Data::Histogram(_) | Data::ExponentialHistogram(_) | Data::Summary(_)) | None => {}
-    }
-    metric
+fn whole(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-fn end(point: &NumberDataPoint, time: u64) -> NumberDataPoint {
-    NumberDataPoint {
-        attributes: point.attributes.clone(),
-        start_time_unix_nano: point.start_time_unix_nano,
-        time_unix_nano: time,
-        flags: DataPointFlags::NoRecordedValueMask as u32,
-        ..Default::default()
+fn less(a: &Sum, b: &Sum) -> bool {
+    match (a, b) {
+        (Sum::Number(Number::Int(a)), Sum::Number(Number::Int(b))) => a < b,
+        (Sum::Number(Number::Float(a)), Sum::Number(Number::Float(b))) => a < b,
+        (Sum::Histogram(a), Sum::Histogram(b)) => a.count() < b.count(),
+        (Sum::Number(_) | Sum::Histogram(_), Sum::Number(_) | Sum::Histogram(_)) => true,
+    }
+}
+
+impl Sum {
+    /// What was counted since it was `earlier`.
+    pub(super) fn since(&self, earlier: &Self) -> Self {
+        match (self, earlier) {
+            (Self::Number(Number::Int(a)), Self::Number(Number::Int(b))) => {
+                Self::Number(Number::Int(a.saturating_sub(*b)))
+            }
+            (Self::Number(Number::Float(a)), Self::Number(Number::Float(b))) => {
+                Self::Number(Number::Float(a - b))
+            }
+            (Self::Histogram(a), Self::Histogram(b)) => Self::Histogram(Arc::new(a.since(b))),
+            (whole, _) => whole.clone(),
+        }
     }
 }

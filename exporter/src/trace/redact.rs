@@ -7,7 +7,7 @@
 //! Attribution reads some names (wrappers of allocators, `[heap]`, names that runtimes give to mappings). What it knows by
 //! text is public; `known` tells, and such names stay.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hasher;
 use std::io;
 use std::sync::Arc;
@@ -88,6 +88,7 @@ impl Redactor {
             host_id: self.digits(&header.identity.host_id, Use::Hex),
             host_name: self.words(&header.identity.host_name),
             boot: header.identity.boot,
+            attributes: BTreeMap::new(),
         };
         Header { identity, sample: Sample::default(), redacted: true, ..header }
     }

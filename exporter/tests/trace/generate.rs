@@ -35,6 +35,7 @@ pub(crate) fn header() -> Header {
             host_id: "0123456789abcdef0123456789abcdef".into(),
             host_name: "zeal".into(),
             boot: Some(u64::MAX),
+            attributes: [("host.type".to_owned(), "\u{fffd}".to_owned())].into(),
         },
         support: vec![support],
         redacted: false,

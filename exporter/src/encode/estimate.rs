@@ -1,0 +1,65 @@
+//! How many series a host makes.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::accumulator::Options;
+use super::place::Place;
+use super::{NAMED, PER_RESOURCE};
+use crate::config::{Detail, Grain};
+
+/// Kinds of memory that have a total.
+const TOTALS: usize = 5;
+/// Named owners, the others, what nobody owns; what of it is exact; totals; spread, joint, skew, drift; faults.
+const KINDS: usize = NAMED + 2 + 1 + TOTALS + 4 + 2;
+const _: () = assert!(KINDS <= PER_RESOURCE);
+/// What is said of the agent: losses, costs, support, coverage. Threads and capabilities decide.
+const AGENT: usize = 80;
+
+/// Series of one host, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Estimate {
+    /// Containers, units or processes that have a resource of their own.
+    pub resources: usize,
+    /// Series of each of them.
+    pub each: usize,
+    /// Series of the host's processes that have none, of what is shared, and of the agent.
+    pub host: usize,
+}
+
+impl Estimate {
+    /// All series.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.resources * self.each + self.host
+    }
+}
+
+/// The series of a host with these live processes, each with container id and cgroup path. `None` where every owner of
+/// something is told: their number is not known beforehand.
+pub fn estimate<'a>(
+    options: &Options,
+    processes: impl IntoIterator<Item = (Option<&'a str>, Option<&'a str>)>,
+) -> Option<Estimate> {
+    let places = |(container, cgroup)| Place::of_cgroup(container, cgroup);
+    let found = match options.grain {
+        Grain::Process => processes.into_iter().count(),
+        Grain::Container => {
+            let places: BTreeSet<Place> = processes.into_iter().map(places).collect();
+            places.iter().filter(|place| **place != Place::Host).count()
+        }
+    };
+    let each = match options.detail {
+        Detail::Kinds => KINDS,
+        // Reserved, resident and swapped of each owner, exact and inferred; totals; age; faults.
+        Detail::Owners => (options.owners + 2) * 6 + TOTALS * 5 + 1 + 6,
+        Detail::All(_) => return None,
+    };
+    let shared = match options.detail {
+        Detail::Kinds => NAMED + 2,
+        Detail::Owners | Detail::All(_) => (options.owners + 1) * 4,
+    };
+    let resources = found.min(options.resources);
+    Some(Estimate { resources, each, host: each + shared + 1 + AGENT })
+}

@@ -4,6 +4,7 @@
 //! its first phase, or through a recorded trace.
 #![forbid(unsafe_code)]
 
+mod identity;
 mod play;
 mod swap;
 

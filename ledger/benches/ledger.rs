@@ -135,6 +135,7 @@ impl Load {
             exclusive_known: true,
             after: totals,
             slack: 0,
+            object_slack: 0,
         };
         self.ledger.apply(&Evidence::Residency(Box::new(seen)));
         self.now += 1000;

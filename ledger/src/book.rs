@@ -238,11 +238,7 @@ impl Sharing<'_> {
     pub fn close(&self, space: &Space) -> Option<Closed> {
         let scan = space.scan.as_deref()?;
         let relatives = self.families.relatives(space);
-        let page_class = if scan.at_rest && scan.slack == 0 {
-            EvidenceClass::Exact
-        } else {
-            EvidenceClass::Inferred
-        };
+        let page_class = if scan.exact() { EvidenceClass::Exact } else { EvidenceClass::Inferred };
         let mut rows: BTreeMap<Claim, Row> = BTreeMap::new();
         let mut intervals: BTreeMap<Claim, BTreeSet<IntervalId>> = BTreeMap::new();
         let mut joint = ByKind::default();
@@ -292,7 +288,7 @@ impl Sharing<'_> {
                 )
             })
             .collect();
-        let bug = scan.at_rest && scan.slack == 0 && books.iter().any(|b| b.skew != 0);
+        let bug = scan.exact() && books.iter().any(|b| b.skew != 0);
         if bug {
             // Some page is told as another kind than the kernel counts it as: nobody knows whose.
             rows.values_mut().for_each(|row| row.pages = EvidenceClass::Inferred);
@@ -403,7 +399,9 @@ fn bound_rows(scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
     let moved = faults(&scan.after).saturating_sub(faults(&scan.before)).saturating_mul(each);
     let changed = rss(&scan.after).abs_diff(rss(&scan.before));
     let width = moved.saturating_add(changed).saturating_add(scan.slack);
-    for row in rows.values_mut() {
+    for (claim, row) in rows {
+        let anonymous = claim.origin.as_ref().is_none_or(|o| o.backing == Backing::Anonymous);
+        let width = if anonymous { width } else { width.saturating_add(scan.object_slack) };
         let found = row.owned.rss();
         let exact = row.pages == EvidenceClass::Exact;
         row.lo = if exact { found } else { found.saturating_sub(width) };
@@ -438,8 +436,13 @@ fn balance(
     outside: u64,
 ) -> Option<Book> {
     let (before, after) = (kind.total(&scan.before)?, kind.total(&scan.after)?);
-    let lo = before.min(after).saturating_sub(scan.slack);
-    let hi = before.max(after).saturating_add(scan.slack);
+    let slack = match kind {
+        Kind::Anon | Kind::Swap => scan.slack,
+        Kind::File | Kind::Shmem => scan.object_slack,
+        Kind::Hugetlb => 0,
+    };
+    let lo = before.min(after).saturating_sub(slack);
+    let hi = before.max(after).saturating_add(slack);
     let found = owned + joint + outside;
     // At rest the kernel counts pages that no scan shows: those are nobody's. Else it may be movement, if pages were
     // read at all.

@@ -296,7 +296,7 @@ pub struct Counters {
     pub major_faults: u64,
 }
 
-/// A reading of the totals alone.
+/// A reading of the totals alone; those that only a scan tells are `None`.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Total {
@@ -347,9 +347,12 @@ pub struct Residency {
     pub exclusive_known: bool,
     /// Totals after.
     pub after: Counters,
-    /// How far the kernel's Rss figures of `before` and `after` may be off, in bytes; 0 where it sums exactly.
+    /// How far `anon` and `swap` of `before` and `after` may be off, in bytes; 0 where they are known to the byte.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
     pub slack: u64,
+    /// The same for `file` and `shmem`: one fault can map several pages of an object.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
+    pub object_slack: u64,
 }
 
 /// What was lost, by whom, how many at least, when, whose.

@@ -29,8 +29,10 @@ pub struct Scan {
     pub before: Counters,
     /// The kernel's totals after.
     pub after: Counters,
-    /// How far the totals may be off, bytes.
+    /// How far the totals of anonymous memory and swap may be off, bytes.
     pub slack: u64,
+    /// How far those of files and shmem may be off.
+    pub object_slack: u64,
     /// Pages; none where they could not be read.
     pub pages: Arc<PageSet>,
     /// Whether they could.
@@ -56,6 +58,13 @@ pub struct Differences {
     pub replaced: u64,
 }
 
+impl Scan {
+    /// Nothing moved, and the totals are known to the byte.
+    pub(crate) fn exact(&self) -> bool {
+        self.at_rest && self.slack == 0 && self.object_slack == 0
+    }
+}
+
 impl Space {
     /// Takes in a scan: settles what is mapped, keeps the pages beside the pieces of that time.
     pub(crate) fn scanned(&mut self, seen: &Residency, watching_since: MonoTime) -> Differences {
@@ -76,6 +85,7 @@ impl Space {
             before: seen.before,
             after: seen.after,
             slack: seen.slack,
+            object_slack: seen.object_slack,
             pages: seen.pages.clone().unwrap_or_default(),
             pages_known: seen.pages.is_some(),
             exclusive_known: seen.exclusive_known,

@@ -95,7 +95,7 @@ impl View {
             if scan.when.begin < view.as_of.begin {
                 view.as_of = scan.when;
             }
-            if !scan.at_rest || scan.slack > 0 || !space.proven(piece) {
+            if !scan.exact() || !space.proven(piece) {
                 view.class = EvidenceClass::Inferred;
             }
             if scan.pages_known {

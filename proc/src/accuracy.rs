@@ -22,10 +22,10 @@ pub enum RssAccuracy {
     PerThread,
 }
 
-/// Faults after which a thread hands in what it counted (`TASK_RSS_EVENTS_THRESH`). A fault that maps pages around it
-/// counts up to 16 where the kernel batches those, too (5.10), so that a thread which maps files can exceed the bound
-/// for a moment.
-const EVENTS: u64 = 64;
+/// Faults that a thread may have counted and not handed in (`TASK_RSS_EVENTS_THRESH` and `check_sync_rss_stat` to 6.1).
+const EVENTS: u64 = 66;
+/// Pages of an object that one fault maps around it, all of them counted by that one event (`fault_around_bytes`).
+const AROUND: u64 = 16;
 /// Readings at most until one is undisturbed.
 const TRIES: u32 = 100;
 /// Pages that each thread of the trial touches: below every batch.
@@ -52,17 +52,22 @@ impl RssAccuracy {
         }
     }
 
-    /// How far a figure of a process with `threads` threads may be off, in bytes.
+    /// How far figures of a process with `threads` threads may be off, in bytes: of anonymous memory and swap, and of
+    /// files and shmem.
     #[must_use]
-    pub fn slack(self, threads: u32) -> u64 {
+    pub fn slack(self, threads: u32) -> (u64, u64) {
         match self {
-            Self::Exact => 0,
+            Self::Exact => (0, 0),
             // `percpu_counter_batch`: 32, or twice the CPUs; a remainder is smaller.
             Self::PerCpu { cpus } => {
                 let cpus = u64::from(cpus);
-                cpus.saturating_mul((2 * cpus).max(32)).saturating_mul(PAGE)
+                let slack = cpus.saturating_mul((2 * cpus).max(32)).saturating_mul(PAGE);
+                (slack, slack)
             }
-            Self::PerThread => u64::from(threads).saturating_mul(EVENTS * PAGE),
+            Self::PerThread => {
+                let slack = u64::from(threads).saturating_mul(EVENTS * PAGE);
+                (slack, slack.saturating_mul(AROUND))
+            }
         }
     }
 }
@@ -132,10 +137,11 @@ mod tests {
 
     #[test]
     fn slack_grows_with_what_is_left_out() {
-        assert_eq!(RssAccuracy::Exact.slack(1000), 0);
-        assert_eq!(RssAccuracy::PerThread.slack(9), 9 * 64 * 4096);
-        assert_eq!(RssAccuracy::PerCpu { cpus: 2 }.slack(9), 2 * 32 * 4096);
-        assert_eq!(RssAccuracy::PerCpu { cpus: 64 }.slack(9), 64 * 128 * 4096);
+        assert_eq!(RssAccuracy::Exact.slack(1000), (0, 0));
+        let pages = |n: u64| n * 4096;
+        assert_eq!(RssAccuracy::PerThread.slack(9), (pages(9 * 66), pages(9 * 66 * 16)));
+        assert_eq!(RssAccuracy::PerCpu { cpus: 2 }.slack(9), (pages(2 * 32), pages(2 * 32)));
+        assert_eq!(RssAccuracy::PerCpu { cpus: 64 }.slack(9), (pages(64 * 128), pages(64 * 128)));
     }
 
     #[test]

@@ -10,17 +10,18 @@ use crate::backing::Devices;
 use crate::maps::MapLine;
 use crate::stat::Stat;
 use crate::status::Status;
+use crate::sums::Sums;
 use crate::text::lossless;
 
-/// The kernel's totals of one reading. `stat` is that of the whole thread group.
-pub(crate) fn counters(stat: &Stat, status: &Status) -> Counters {
+/// The kernel's totals of one reading. `stat` is that of the whole thread group; `sums` stand in for what `status` says.
+pub(crate) fn counters(stat: &Stat, status: &Status, sums: Option<Sums>) -> Counters {
     let amounts = &status.amounts;
     Counters {
-        anon: amounts.rss_anon,
-        file: amounts.rss_file,
-        shmem: amounts.rss_shmem,
+        anon: sums.map_or(amounts.rss_anon, |sums| Some(sums.anon)),
+        file: sums.map_or(amounts.rss_file, |sums| Some(sums.file)),
+        shmem: sums.map_or(amounts.rss_shmem, |sums| Some(sums.shmem)),
         hugetlb: amounts.hugetlb_pages,
-        swap: amounts.vm_swap,
+        swap: sums.map_or(amounts.vm_swap, |sums| Some(sums.swap)),
         minor_faults: stat.minor_faults,
         major_faults: stat.major_faults,
     }

@@ -15,7 +15,7 @@
 //! | `PID/pagemap`, `PAGEMAP_SCAN` | [`Scanner::scan`] | 20–50 ns a present page; what is not mapped is free |
 //! | `PID/pagemap`, read | [`Scanner::scan`] before Linux 6.7, or for bit 56 | 40 ns a page, present or not |
 //! | `PID/smaps_rollup` | [`Proc::rollup`] | 46 ns a present page |
-//! | `PID/smaps` | [`Proc::smaps_text`] and [`smaps::entries`] | 46 ns a present page, 4 µs a mapping |
+//! | `PID/smaps` | [`Proc::smaps_text`] and [`smaps::entries`]; [`Scanner::scan`] where `status` is approximate | 46 ns a present page, 4 µs a mapping |
 //! | `meminfo`, `node/nodeN` | [`Proc::meminfo`], [`Proc::nodes`] | 30 µs a file |
 //!
 //! Reads happen in the thread that asks. Files of procfs do not block; what is not a regular file (a FIFO below another
@@ -45,6 +45,7 @@ mod scan;
 pub mod smaps;
 pub mod stat;
 pub mod status;
+mod sums;
 mod text;
 
 pub use accuracy::RssAccuracy;

@@ -19,8 +19,10 @@ use crate::maps::{self, MapLine};
 use crate::pages::{Walker, Wanted};
 use crate::procfs::{Proc, parse_error};
 use crate::read::{ReadError, open};
+use crate::smaps;
 use crate::stat::Stat;
 use crate::status::Status;
+use crate::sums::Sums;
 use crate::text::lossless;
 
 /// Readings of one process that contradict themselves before it is given up.
@@ -30,7 +32,7 @@ const TRIES: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanOptions {
     /// Present pages told by one `PAGEMAP_SCAN`, while the target's mmap lock is held. 25,000 take 1.8 ms at 72 ns a page,
-    /// the slowest seen on a 2 GHz machine.
+    /// the slowest seen on a 2 GHz machine. Also the largest process whose totals are summed from `smaps`.
     pub pages_per_call: u64,
     /// How exact Rss figures are; `None`: find out by trying.
     pub accuracy: Option<RssAccuracy>,
@@ -100,6 +102,7 @@ impl ScanError {
 pub struct Scanner {
     proc: Proc,
     accuracy: RssAccuracy,
+    pages_per_call: u64,
     walker: Walker,
     devices: Devices,
     costs: Costs,
@@ -109,18 +112,11 @@ pub struct Scanner {
 /// Totals and identity, from one pass over `stat` and `status`.
 struct Reading {
     stat: Stat,
-    status: Status,
     /// Of a live thread: the leader may have exited.
     layout: Option<(u64, u64)>,
     counters: Counters,
-}
-
-impl Reading {
-    fn of(stat: Stat, thread: Option<&Stat>, status: Status) -> Self {
-        let counters = counters(&stat, &status);
-        let layout = layout(thread.unwrap_or(&stat));
-        Self { stat, status, layout, counters }
-    }
+    /// How far they may be off: anonymous memory and swap, files and shmem.
+    slack: (u64, u64),
 }
 
 impl Scanner {
@@ -129,8 +125,10 @@ impl Scanner {
     pub fn new(proc: Proc, options: ScanOptions) -> Self {
         let accuracy = options.accuracy.unwrap_or_else(|| RssAccuracy::probe(&proc));
         let devices = Devices::new(proc.is_live());
-        let walker = Walker::new(options.pages_per_call, options.entries_only);
-        Self { proc, accuracy, walker, devices, costs: Costs::default(), text: Vec::new() }
+        let ScanOptions { pages_per_call, entries_only, .. } = options;
+        let walker = Walker::new(pages_per_call, entries_only);
+        let (costs, text) = (Costs::default(), Vec::new());
+        Self { proc, accuracy, pages_per_call, walker, devices, costs, text }
     }
 
     /// How exact Rss figures are here.
@@ -176,19 +174,21 @@ impl Scanner {
         Err(ScanError::Restless { tgid })
     }
 
-    /// The kernel's totals alone.
+    /// The kernel's totals alone, as `stat` and `status` tell them in 40 µs. Those that only the walk of a scan tells to
+    /// the byte are left out.
     ///
     /// # Errors
     /// See [`ScanError`].
     pub fn totals(&mut self, tgid: Tgid) -> Result<Total, ScanError> {
         let begin = now();
-        let reading = self.before(tgid)?;
-        Ok(Total {
-            when: Span { begin, end: now() },
-            tgid,
-            start: StartTicks(reading.stat.start_ticks),
-            counters: reading.counters,
-        })
+        let (stat, _, status) = self.first(tgid)?;
+        let mut counters = counters(&stat, &status, None);
+        if self.walks(&status) {
+            let Counters { anon, file, shmem, swap, .. } = &mut counters;
+            [anon, file, shmem, swap].into_iter().for_each(|total| *total = None);
+        }
+        let start = StartTicks(stat.start_ticks);
+        Ok(Total { when: Span { begin, end: now() }, tgid, start, counters })
     }
 
     /// The CPU time that a scan will take, by what it took before; for a process that was not scanned yet by its size.
@@ -235,7 +235,6 @@ impl Scanner {
         if after.layout != before.layout {
             return Ok(None);
         }
-        let threads = before.status.threads.max(after.status.threads).unwrap_or(1);
         let residency = Residency {
             tgid,
             start: StartTicks(before.stat.start_ticks),
@@ -248,7 +247,8 @@ impl Scanner {
             exclusive_known: want_exclusive && pages.is_some(),
             pages,
             after: after.counters,
-            slack: self.accuracy.slack(threads),
+            slack: before.slack.0.max(after.slack.0),
+            object_slack: before.slack.1.max(after.slack.1),
             when: Span { begin, end: now() },
         };
         Ok(Some((residency, present)))
@@ -289,23 +289,68 @@ impl Scanner {
     }
 
     /// Faults first: between them and those of [`Scanner::after`] lies all that was read.
-    fn before(&self, tgid: Tgid) -> Result<Reading, ScanError> {
-        let read = |e| self.failed(tgid, e);
-        let stat = self.proc.stat(tgid).map_err(read)?;
+    fn before(&mut self, tgid: Tgid) -> Result<Reading, ScanError> {
+        let (stat, thread, status) = self.first(tgid)?;
+        let sums = self.sums(tgid, &status);
+        Ok(self.told(stat, thread.as_ref(), &status, sums))
+    }
+
+    fn first(&self, tgid: Tgid) -> Result<(Stat, Option<Stat>, Status), ScanError> {
+        let stat = self.proc.stat(tgid).map_err(|e| self.failed(tgid, e))?;
         if stat.kernel_thread() {
             return Err(ScanError::KernelThread { tgid });
         }
         let (thread, status) = self.thread(tgid, &stat)?;
-        Ok(Reading::of(stat, thread.as_ref(), status))
+        Ok((stat, thread, status))
     }
 
     /// Faults last.
-    fn after(&self, tgid: Tgid) -> Result<Reading, ScanError> {
-        let read = |e| self.failed(tgid, e);
-        let leader = self.proc.stat(tgid).map_err(read)?;
+    fn after(&mut self, tgid: Tgid) -> Result<Reading, ScanError> {
+        let leader = self.proc.stat(tgid).map_err(|e| self.failed(tgid, e))?;
         let (thread, status) = self.thread(tgid, &leader)?;
-        let stat = self.proc.stat(tgid).map_err(read)?;
-        Ok(Reading::of(stat, thread.as_ref(), status))
+        let sums = self.sums(tgid, &status);
+        let stat = self.proc.stat(tgid).map_err(|e| self.failed(tgid, e))?;
+        Ok(self.told(stat, thread.as_ref(), &status, sums))
+    }
+
+    fn told(
+        &self,
+        stat: Stat,
+        thread: Option<&Stat>,
+        status: &Status,
+        sums: Option<Sums>,
+    ) -> Reading {
+        let slack = match sums {
+            Some(_) => (0, 0),
+            None => self.accuracy.slack(status.threads.unwrap_or(1)),
+        };
+        let counters = counters(&stat, status, sums);
+        let layout = layout(thread.unwrap_or(&stat));
+        Reading { stat, layout, counters, slack }
+    }
+
+    /// Whether a scan sums the mappings, because `status` is approximate. The kernel holds the lock of the target while it
+    /// walks one of its mappings, so that larger processes keep their bounds.
+    fn walks(&self, status: &Status) -> bool {
+        let fits = |rss: u64| rss / PAGE <= self.pages_per_call;
+        self.accuracy != RssAccuracy::Exact && status.amounts.vm_rss.is_some_and(fits)
+    }
+
+    fn sums(&mut self, tgid: Tgid, status: &Status) -> Option<Sums> {
+        if !self.walks(status) {
+            return None;
+        }
+        let mut text = std::mem::take(&mut self.text);
+        // A process that vanished is found out by what is read next.
+        let read = self.proc.smaps_text(tgid, &mut text).ok();
+        let entries = read.and_then(|()| smaps::entries(&text).ok());
+        let sums = entries.and_then(|entries| {
+            let lines: Vec<_> = entries.iter().map(|entry| entry.map).collect();
+            self.devices.learn(&self.proc, tgid, &lines, now());
+            Sums::of(&entries, &self.devices)
+        });
+        self.text = text;
+        sums
     }
 
     /// `stat` and `status` of a thread that shows the memory: those of the leader, unless it has exited.

@@ -212,17 +212,18 @@ fn scan(probes: &Probes) -> Capability {
     if pages.scan {
         return available(id, Some("PAGEMAP_SCAN"), Class::Exact);
     }
-    let loses = if probes.frames {
-        "the size of pages; and every page is read, present or not"
+    let (class, loses) = if probes.frames {
+        (Class::Exact, "the size of pages; and every page is read, present or not")
     } else {
-        "exactness: pages that were only read and hold zeros count as resident"
+        let zeros = "exactness: pages that were only read and hold zeros count as resident";
+        (Class::Inferred, zeros)
     };
     Capability {
         mechanism: Some("pagemap".to_owned()),
         ..short(
             id,
             State::Degraded,
-            Class::Inferred,
+            class,
             ["this kernel has no PAGEMAP_SCAN", loses, "Linux 6.7 or newer"],
         )
     }
@@ -251,12 +252,16 @@ fn exact_rss(probes: &Probes) -> Capability {
         Some(true) => available(id, Some("/proc/PID/status"), Class::Exact),
         Some(false) => {
             let why = "this kernel batches its Rss counters per thread or CPU";
-            short(
-                id,
-                State::Degraded,
-                Class::Inferred,
-                [why, loses, "a newer kernel (6.18 sums them exactly)"],
-            )
+            let large = "a control total to the byte above 100 MiB of Rss: it has bounds, and books close within them";
+            Capability {
+                mechanism: Some("/proc/PID/smaps".to_owned()),
+                ..short(
+                    id,
+                    State::Degraded,
+                    Class::Exact,
+                    [why, large, "a newer kernel (6.18 sums them exactly)"],
+                )
+            }
         }
         None => short(
             id,

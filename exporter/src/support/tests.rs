@@ -190,9 +190,14 @@ fn the_four_ways_to_have_no_pmu_have_four_reasons_and_fixes() {
 fn scanning_degrades_with_the_kernel_and_with_rights() {
     let mut probes = full();
     probes.pages.scan = false;
-    let matrix = Matrix::of(&probes);
-    let scan = matrix.get("residency.scan").unwrap();
-    assert_eq!((scan.state, scan.class), (State::Degraded, Class::Inferred));
+    let judged = |probes: &Probes, id: &str| {
+        let matrix = Matrix::of(probes);
+        let found = matrix.get(id).unwrap();
+        (found.state, found.class)
+    };
+    assert_eq!(judged(&probes, "residency.scan"), (State::Degraded, Class::Exact));
+    probes.frames = false;
+    assert_eq!(judged(&probes, "residency.scan"), (State::Degraded, Class::Inferred));
 
     probes = full();
     probes.held = Some(1 << 38 | 1 << 39);
@@ -204,7 +209,7 @@ fn scanning_degrades_with_the_kernel_and_with_rights() {
 
     probes = full();
     probes.pages.exact_rss = Some(false);
-    assert_eq!(state(&probes, "residency.exact_rss"), State::Degraded);
+    assert_eq!(judged(&probes, "residency.exact_rss"), (State::Degraded, Class::Exact));
 }
 
 #[test]

@@ -138,6 +138,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
             exclusive_known,
             after,
             slack,
+            object_slack: slack / 2,
         }
     });
     prop_oneof![

@@ -154,6 +154,7 @@ fn all_places_of_a_scan_move_together_and_those_of_the_kernel_stay() {
         exclusive_known: true,
         after: Counters::default(),
         slack: 0,
+        object_slack: 0,
     };
     let mut redactor = redactor();
     let line = redactor.line(Line::Evidence(Evidence::Residency(Box::new(scan))));

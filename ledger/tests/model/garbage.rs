@@ -148,6 +148,7 @@ fn residency() -> impl Strategy<Value = Residency> {
                     exclusive_known: known,
                     after,
                     slack,
+                    object_slack: slack / 2,
                 }
             },
         )

@@ -88,6 +88,7 @@ impl Kernel {
             exclusive_known: true,
             after: self.counters(tgid),
             slack: 0,
+            object_slack: 0,
         })
     }
 

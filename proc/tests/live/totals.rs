@@ -4,7 +4,7 @@ use std::path::Path;
 
 use memprov_ledger::evidence::{Backing, Mapping, Residency};
 use memprov_ledger::pages::{PageSet, PageState};
-use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, smaps};
+use memprov_proc::{Proc, RssAccuracy, ScanError, ScanOptions, Scanner, smaps};
 
 use crate::child::{Stopped, scanner};
 
@@ -44,6 +44,13 @@ fn sums(residency: &Residency) -> Sums {
     sums
 }
 
+/// A scanner that takes the kernel for an older one.
+fn approximate(pages_per_call: u64) -> Scanner {
+    let accuracy = Some(RssAccuracy::PerThread);
+    let options = ScanOptions { accuracy, pages_per_call, ..ScanOptions::default() };
+    Scanner::new(Proc::at("/".as_ref()), options)
+}
+
 /// The scan is what status and smaps_rollup say, whichever way it is made.
 fn assert_exact(child: &Stopped, what: &str) -> Residency {
     let proc = Proc::at("/".as_ref());
@@ -53,11 +60,12 @@ fn assert_exact(child: &Stopped, what: &str) -> Residency {
         let undisturbed = (0..20).find_map(|_| {
             let residency = scanner(entries_only).scan(child.tgid(), exclusive).unwrap();
             let rollup = proc.rollup(child.tgid()).unwrap();
+            let walked = approximate(25_000).scan(child.tgid(), exclusive).unwrap();
             let later = scanner(entries_only).totals(child.tgid()).unwrap().counters;
             let still = residency.before == residency.after && residency.after == later;
-            still.then_some((residency, rollup))
+            still.then_some((residency, rollup, walked))
         });
-        let (residency, rollup) =
+        let (residency, rollup, walked) =
             undisturbed.unwrap_or_else(|| panic!("{what} never stands still"));
         let kernel = Sums {
             anon: residency.after.anon.unwrap(),
@@ -70,6 +78,9 @@ fn assert_exact(child: &Stopped, what: &str) -> Residency {
         assert_eq!(seen, kernel, "{what}, entries {entries_only}, exclusive {exclusive}");
         assert_eq!(Some(seen.anon), rollup.anonymous, "{what}");
         assert_eq!(Some(seen.anon + seen.file + seen.shmem), rollup.rss, "{what}");
+        // Where status is approximate, smaps tells the same as it does here.
+        assert_eq!((walked.before, walked.after), (residency.before, residency.after), "{what}");
+        assert_eq!(walked.slack, 0, "{what}");
         assert!(maps(&residency).windows(2).all(|w| w[0].extent.end <= w[1].extent.start));
         last = Some(residency);
     }
@@ -270,6 +281,16 @@ fn totals_are_those_of_a_scan() {
     assert_eq!(total.start, residency.start);
     assert!(total.when.end <= residency.when.begin);
     assert_eq!(residency.parent.0, std::process::id());
+}
+
+#[test]
+fn totals_of_a_large_process_keep_their_bounds_where_the_kernel_batches_them() {
+    let Some(child) = Stopped::shape("plain") else { return };
+    assert_eq!(approximate(25_000).scan(child.tgid(), false).unwrap().slack, 0);
+    let told = |pages| approximate(pages).totals(child.tgid()).unwrap().counters.anon;
+    assert_eq!((told(25_000), told(64).is_some()), (None, true), "only a scan knows better");
+    let residency = approximate(64).scan(child.tgid(), false).unwrap();
+    assert!(residency.slack >= 64 * 4096, "{} bytes", residency.slack);
 }
 
 #[test]

@@ -104,6 +104,7 @@ impl Space {
         let mut differences = Differences::default();
         let mut at = 0;
         let mut before: Option<&Mapping> = None;
+        let mut code = None;
         let mut objects = BTreeSet::new();
         let younger = self.ended_since(when.begin);
         for mapping in maps {
@@ -111,7 +112,10 @@ impl Space {
                 self.vanish(Extent { start: at, end: mapping.extent.start }, when);
             at = at.max(mapping.extent.end);
             objects.extend(object(mapping.backing));
-            let origin = origin(mapping, before);
+            if mapping.exec {
+                code = object(mapping.backing);
+            }
+            let origin = origin(mapping, before, code);
             differences.replaced += self.settle(mapping, origin.as_ref(), when);
             for hole in self.pieces.holes(mapping.extent) {
                 for hole in younger.outside(hole) {
@@ -244,14 +248,18 @@ pub fn object(backing: Backing) -> Option<ObjectKey> {
     }
 }
 
-/// What a mapping is made of. Anonymous memory right behind a private file mapping and without a name is that
-/// file's `.bss` as the kernel or the loader put it there.
-fn origin(mapping: &Mapping, before: Option<&Mapping>) -> Option<Arc<Origin>> {
+/// What a mapping is made of. Anonymous memory without a name right behind a private mapping of the file whose code was
+/// mapped last is that file's `.bss` as the kernel or the loader put it there.
+fn origin(
+    mapping: &Mapping,
+    before: Option<&Mapping>,
+    code: Option<ObjectKey>,
+) -> Option<Arc<Origin>> {
     if mapping.backing == Backing::Anonymous && mapping.path.is_none() {
         let image = before.filter(|b| {
             b.extent.end == mapping.extent.start
                 && !b.shared
-                && matches!(b.backing, Backing::File(_))
+                && matches!(b.backing, Backing::File(key) if Some(key) == code)
         })?;
         return Some(Arc::new(Origin { backing: Backing::Anonymous, path: image.path.clone() }));
     }
@@ -281,5 +289,33 @@ pub(crate) fn inherit(child: &mut PieceMap, parent: &PieceMap) {
                 own.offset = piece.offset_of(own.extent.start);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::origin;
+    use crate::evidence::{Backing, Mapping};
+    use crate::identity::{Extent, ObjectKey, PAGE};
+
+    fn mapping(page: u64, backing: Backing) -> Mapping {
+        let path = matches!(backing, Backing::File(_)).then(|| Arc::from("/f"));
+        let extent = Extent { start: page * PAGE, end: (page + 1) * PAGE };
+        Mapping { extent, backing, offset: 0, shared: false, exec: false, write: true, path }
+    }
+
+    #[test]
+    fn memory_behind_a_file_is_its_bss_only_where_the_file_is_a_program() {
+        let file = ObjectKey { major: 8, minor: 1, inode: 7 };
+        let other = ObjectKey { inode: 8, ..file };
+        let (data, behind) = (mapping(1, Backing::File(file)), mapping(2, Backing::Anonymous));
+        let path = |code| origin(&behind, Some(&data), code).and_then(|o| o.path.clone());
+        assert_eq!(path(Some(file)).as_deref(), Some("/f"));
+        assert_eq!(path(Some(other)), None, "the last code is another file's");
+        assert_eq!(path(None), None);
+        let apart = mapping(3, Backing::Anonymous);
+        assert_eq!(origin(&apart, Some(&data), Some(file)), None, "a hole lies between");
     }
 }

@@ -1,15 +1,15 @@
 //! Plays one case in one way, and fails with everything that was wrong.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use memprov_tests::agent::{Agent, replayed};
-use memprov_tests::host;
+use memprov_tests::play::{Actor, Performance};
 use memprov_tests::score::{self, Unseen};
 use memprov_tests::truth::{End, Phase, Workload};
+use memprov_tests::{host, physical};
 use tempfile::TempDir;
 
 use crate::swap::Swap;
@@ -59,10 +59,10 @@ impl Stage {
         Self { files, _swap: swap }
     }
 
-    fn start(&self, case: &str) -> Workload {
+    fn enter(&self, case: &str) -> Actor {
         let programs = programs();
         let program = if case == "compat_break" { &programs.fixed } else { &programs.usual };
-        Workload::start(program, case, self.files.path()).expect("the workload starts")
+        Actor::enter(Workload::start(program, case, self.files.path()).expect("it starts"))
     }
 }
 
@@ -76,30 +76,19 @@ fn verdict(way: &str, case: &str, mut wrong: Vec<String>, end: End) {
     assert!(wrong.is_empty(), "{case}, {way}:\n  {}", wrong.join("\n  "));
 }
 
-fn next(workload: &mut Workload, wrong: &mut Vec<String>) -> Option<Phase> {
-    workload.phase().unwrap_or_else(|e| {
-        wrong.push(e);
-        None
-    })
-}
-
 /// A performance without an audience: all phases, what was wrong, and how it ended.
 fn rehearse(stage: &Stage, case: &str) -> (Vec<Phase>, Vec<String>, End) {
-    let mut workload = stage.start(case);
-    let (mut phases, mut wrong) = (Vec::new(), Vec::new());
-    while let Some(phase) = next(&mut workload, &mut wrong) {
-        phases.push(phase);
-        workload.go();
+    let mut actor = stage.enter(case);
+    let mut phases = Vec::new();
+    while let Some(phase) = actor.standing() {
+        phases.push(phase.clone());
+        actor.go();
     }
-    let end = workload.end();
-    if end == End::Good && !phases.iter().any(holds_anything) {
+    let Performance { mut wrong, end, .. } = actor.leave();
+    if end == End::Good && !phases.iter().any(Phase::holds_anything) {
         wrong.push("no phase holds anything: nothing is stated".to_owned());
     }
     (phases, wrong, end)
-}
-
-fn holds_anything(phase: &Phase) -> bool {
-    phase.owners.iter().any(|said| said.resident > 0)
 }
 
 /// Nobody watches: the workload compares its own words with the kernel's.
@@ -129,34 +118,23 @@ fn live(way: &str, case: &str) {
         return;
     }
     let stage = Stage::set(case);
-    let mut workload = stage.start(case);
-    let (mut wrong, mut unseen) = (Vec::new(), Unseen::new());
-    let mut truth = next(&mut workload, &mut wrong);
+    let mut actor = stage.enter(case);
     if way == "late" {
-        workload.go();
-        truth = next(&mut workload, &mut wrong);
-        unseen = truth.iter().flat_map(|t| &t.owners).filter_map(|s| s.site.clone()).collect();
+        actor.go_unseen();
     }
-    if truth.is_some() {
-        let agent = Agent::watching(workload.pid()).expect("memprov starts");
-        while let Some(phase) = truth {
-            match agent.fresh(workload.pid(), &pids(&phase), SystemTime::now()) {
-                Ok(report) => {
-                    wrong.extend(score::phase(&phase, &report, &unseen, true));
-                    wrong.extend(agent.otlp(workload.pid()).err());
-                }
-                Err(why) => {
-                    // The next phases would wait as long for nothing.
-                    wrong.push(format!("{}: {why}", phase.phase));
-                    break;
-                }
-            }
-            workload.go();
-            truth = next(&mut workload, &mut wrong);
+    let mut wrong = Vec::new();
+    if actor.standing().is_some() {
+        let agent = Agent::watching(actor.pid()).expect("memprov starts");
+        // After a phase without a report the next ones would wait as long for nothing.
+        while actor.show(&agent) {
+            wrong.extend(agent.otlp(actor.pid()).err());
+            actor.go();
         }
         wrong.extend(agent.stop().err());
     }
-    verdict(way, case, wrong, workload.end());
+    let played = actor.leave();
+    wrong.extend(score::performance(&played));
+    verdict(way, case, wrong, played.end);
 }
 
 /// Records are lost on purpose: what is told for sure is still true, and the books still close.
@@ -165,28 +143,26 @@ pub(crate) fn under_loss(case: &str, settings: &[&str]) {
         return;
     }
     let stage = Stage::set(case);
-    let mut workload = stage.start(case);
+    let mut actor = stage.enter(case);
     let mut wrong = Vec::new();
-    let mut truth = next(&mut workload, &mut wrong);
-    let agent = Agent::watching_with(workload.pid(), settings).expect("memprov starts");
-    while let Some(phase) = truth {
-        match agent.fresh(workload.pid(), &[], SystemTime::now()) {
-            Ok(report) => wrong.extend(score::honesty(&phase, &report)),
+    let agent = Agent::watching_with(actor.pid(), settings).expect("memprov starts");
+    while let Some(phase) = actor.standing() {
+        match agent.fresh(actor.pid(), &[], SystemTime::now()) {
+            Ok(report) => {
+                let kernel = physical::rss(report.processes.iter().map(|p| p.pid));
+                wrong.extend(score::honesty(phase, &report, &kernel));
+            }
             Err(why) => {
                 wrong.push(format!("{}: {why}", phase.phase));
                 break;
             }
         }
-        workload.go();
-        truth = next(&mut workload, &mut wrong);
+        actor.go();
     }
     wrong.extend(agent.stop().err());
-    verdict(&format!("with {settings:?}"), case, wrong, workload.end());
-}
-
-/// The processes that a phase speaks of.
-fn pids(phase: &Phase) -> Vec<u32> {
-    phase.owners.iter().filter_map(|s| s.pid).collect::<BTreeSet<_>>().into_iter().collect()
+    let played = actor.leave();
+    wrong.extend(played.wrong);
+    verdict(&format!("with {settings:?}"), case, wrong, played.end);
 }
 
 /// Recording stops while the workload still stands in the last phase in which anybody holds anything: that is scored.
@@ -196,31 +172,29 @@ pub(crate) fn replay(case: &str) {
     }
     let stage = Stage::set(case);
     let (phases, mut wrong, end) = rehearse(&stage, case);
-    let Some(scored) = phases.iter().rposition(holds_anything) else {
+    let Some(scored) = phases.iter().rposition(Phase::holds_anything) else {
         return verdict("replay", case, wrong, end);
     };
-    let mut workload = stage.start(case);
+    let mut actor = stage.enter(case);
     let trace = stage.files.path().join("trace.jsonl.zst");
-    let mut truth = next(&mut workload, &mut wrong);
-    let agent = Agent::recording(workload.pid(), &trace).expect("memprov starts");
-    for number in 0..=scored {
-        let Some(phase) = &truth else { break };
-        // Waiting for a report makes sure that hooks are attached before the case goes on.
-        if let Err(why) = agent.fresh(workload.pid(), &pids(phase), SystemTime::now()) {
-            wrong.push(format!("{}: {why}", phase.phase));
+    let agent = Agent::recording(&[actor.pid()], &trace).expect("memprov starts");
+    // Waiting for a report makes sure that hooks are attached before the case goes on.
+    for _ in 0..scored {
+        if !actor.show(&agent) {
             break;
         }
-        if number < scored {
-            workload.go();
-            truth = next(&mut workload, &mut wrong);
-        }
+        actor.go();
     }
+    actor.show(&agent);
     wrong.extend(agent.stop().err());
+    let truth = actor.standing().cloned();
+    let played = actor.leave();
+    wrong.extend(played.wrong);
     if let Some(phase) = truth.filter(|_| wrong.is_empty()) {
         match replayed(&trace) {
-            Ok(report) => wrong.extend(score::phase(&phase, &report, &Unseen::new(), false)),
+            Ok(report) => wrong.extend(score::phase(&phase, &report, &Unseen::new(), None)),
             Err(why) => wrong.push(why),
         }
     }
-    verdict("replay", case, wrong, workload.end());
+    verdict("replay", case, wrong, played.end);
 }

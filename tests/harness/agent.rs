@@ -34,7 +34,15 @@ impl Agent {
     /// # Errors
     /// When it can't be started.
     pub fn watching(pid: u32) -> Result<Self, String> {
-        Self::start("run", pid, &[])
+        Self::watching_all(&[pid])
+    }
+
+    /// Watches all of them and their descendants.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn watching_all(pids: &[u32]) -> Result<Self, String> {
+        Self::start("run", pids, &[])
     }
 
     /// The same with settings changed by `--set key=value`.
@@ -44,26 +52,25 @@ impl Agent {
     pub fn watching_with(pid: u32, settings: &[&str]) -> Result<Self, String> {
         let more: Vec<&Path> =
             settings.iter().flat_map(|set| ["--set", *set]).map(Path::new).collect();
-        Self::start("run", pid, &more)
+        Self::start("run", &[pid], &more)
     }
 
-    /// Records the evidence about `pid` and its descendants into `trace`.
+    /// Records the evidence about `pids` and their descendants into `trace`.
     ///
     /// # Errors
     /// When it can't be started.
-    pub fn recording(pid: u32, trace: &Path) -> Result<Self, String> {
-        Self::start("record", pid, &["--output".as_ref(), trace])
+    pub fn recording(pids: &[u32], trace: &Path) -> Result<Self, String> {
+        Self::start("record", pids, &["--output".as_ref(), trace])
     }
 
-    fn start(command: &str, pid: u32, more: &[&Path]) -> Result<Self, String> {
+    fn start(command: &str, pids: &[u32], more: &[&Path]) -> Result<Self, String> {
         let memprov = host::memprov();
         let home =
             TempDir::with_prefix("memprov-test-").map_err(|e| format!("make a directory: {e}"))?;
         let state = home.path().join("state");
         fs::create_dir(&state).map_err(|e| format!("make {}: {e}", state.display()))?;
-        let pid = pid.to_string();
-        let mut arguments: Vec<OsString> =
-            [command, "--interval", "1s", "--pid", &pid].map(OsString::from).into();
+        let mut arguments: Vec<OsString> = [command, "--interval", "1s"].map(OsString::from).into();
+        arguments.extend(pids.iter().flat_map(|pid| ["--pid".into(), pid.to_string().into()]));
         arguments.extend(more.iter().map(|one| one.as_os_str().to_owned()));
         let child = spawn(&memprov, home.path(), &arguments)?;
         Ok(Self { child, memprov, home, arguments })

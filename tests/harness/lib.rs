@@ -9,6 +9,7 @@ pub mod agent;
 pub mod host;
 pub mod otlp;
 pub mod physical;
+pub mod play;
 pub mod report;
 pub mod score;
 pub mod truth;

@@ -1,6 +1,6 @@
 //! What the kernel itself says of living processes, for comparison: Rss, and distinct page frames.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -24,6 +24,14 @@ pub fn rollup(pid: u32, field: &str) -> Option<u64> {
         let line = text.lines().find(|l| l.split(':').next() == Some(field))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
     })
+}
+
+/// Rss by process, in bytes.
+pub type Rss = BTreeMap<u32, u64>;
+
+/// What smaps_rollup calls the Rss of these processes; one that can't be read is left out.
+pub fn rss(pids: impl IntoIterator<Item = u32>) -> Rss {
+    pids.into_iter().filter_map(|pid| Some((pid, rollup(pid, "Rss")?))).collect()
 }
 
 /// Bytes of distinct page frames that these processes have mapped, each counted once, the zero page too.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Deserializer, de::Error};
+use serde_json::Value;
 
 /// Kinds that make up Rss.
 pub const RESIDENT: [&str; 3] = ["anon", "file", "shmem"];
@@ -19,6 +20,9 @@ pub struct Report {
     pub processes: Vec<Process>,
     /// Objects with two or more observed spaces.
     pub shared: Vec<SharedRow>,
+    /// The document itself.
+    #[serde(skip)]
+    pub document: Value,
 }
 
 /// One process.
@@ -147,10 +151,20 @@ impl Report {
     /// # Errors
     /// Says what doesn't have the documented shape.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let report: Self = serde_json::from_slice(text)
+        let document =
+            serde_json::from_slice(text).map_err(|e| format!("the report is no JSON: {e}"))?;
+        Self::of(document)
+    }
+
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// Says what doesn't have the documented shape.
+    pub fn of(document: Value) -> Result<Self, String> {
+        let report = Self::deserialize(&document)
             .map_err(|e| format!("the report has not the documented shape: {e}"))?;
         if report.schema == "memprov.report/1" {
-            Ok(report)
+            Ok(Self { document, ..report })
         } else {
             Err(format!("schema {} is not memprov.report/1", report.schema))
         }

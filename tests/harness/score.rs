@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::physical;
+use crate::physical::Rss;
+use crate::play::Performance;
 use crate::report::{
     Evidence, Frame, OwnerRow, Process, Quantity, RESIDENT, Report, resident, site,
 };
@@ -14,8 +15,8 @@ const PROGRAM: i64 = 8 << 20;
 /// Sites mapped before anybody watched: nothing can name them.
 pub type Unseen = BTreeSet<String>;
 
-/// All that is wrong with `report`. `live`: the processes still stand, so that the kernel can be asked too.
-pub fn phase(truth: &Phase, report: &Report, unseen: &Unseen, live: bool) -> Vec<String> {
+/// All that is wrong with `report`. `kernel`: what the kernel said while the processes stood in that phase.
+pub fn phase(truth: &Phase, report: &Report, unseen: &Unseen, kernel: Option<&Rss>) -> Vec<String> {
     let mut wrong = Vec::new();
     for said in &truth.owners {
         // What was mapped before anybody watched goes by its name in the kernel, if it has one.
@@ -32,14 +33,28 @@ pub fn phase(truth: &Phase, report: &Report, unseen: &Unseen, live: bool) -> Vec
     }
     dead(truth, report, unseen, &mut wrong);
     for process in &report.processes {
-        books(process, truth.busy, live, &mut wrong);
+        books(process, truth.busy, kernel, &mut wrong);
     }
     wrong.into_iter().map(|what| format!("{}: {what}", truth.phase)).collect()
 }
 
+/// All that is wrong with what was said in every phase of a performance.
+pub fn performance(played: &Performance) -> Vec<String> {
+    let mut wrong = played.wrong.clone();
+    for scene in &played.scenes {
+        match Report::of(scene.report.clone()) {
+            Ok(report) => {
+                wrong.extend(phase(&scene.truth, &report, &played.unseen, Some(&scene.kernel)));
+            }
+            Err(why) => wrong.push(why),
+        }
+    }
+    wrong
+}
+
 /// All that is dishonest in a report that was made under loss: an owner told for sure what it does not have, bytes of
 /// the dead told for sure, books that do not close. What is missing or said to be inferred is no lie.
-pub fn honesty(truth: &Phase, report: &Report) -> Vec<String> {
+pub fn honesty(truth: &Phase, report: &Report, kernel: &Rss) -> Vec<String> {
     let mut wrong = Vec::new();
     for said in truth.owners.iter().filter(|said| matches!(said.about, About::Owner)) {
         let Some(process) = said.pid.and_then(|pid| report.process(pid)) else { continue };
@@ -61,7 +76,7 @@ pub fn honesty(truth: &Phase, report: &Report) -> Vec<String> {
         }
     }
     for process in &report.processes {
-        books(process, truth.busy, true, &mut wrong);
+        books(process, truth.busy, Some(kernel), &mut wrong);
     }
     wrong.into_iter().map(|what| format!("{}: {what}", truth.phase)).collect()
 }
@@ -263,7 +278,7 @@ fn dead(truth: &Phase, report: &Report, unseen: &Unseen, wrong: &mut Vec<String>
 }
 
 /// The laws that every process' books obey, whatever it does: no truth is needed.
-pub fn books(process: &Process, busy: bool, live: bool, wrong: &mut Vec<String>) {
+pub fn books(process: &Process, busy: bool, kernel: Option<&Rss>, wrong: &mut Vec<String>) {
     let pid = process.pid;
     for (kind, book) in &process.books {
         let (lo, hi) = (book.control.lo, book.control.hi);
@@ -294,17 +309,17 @@ pub fn books(process: &Process, busy: bool, live: bool, wrong: &mut Vec<String>)
             wrong.push(format!("owner {} of {pid} has a number without evidence", row.id));
         }
     }
-    if live && !busy {
-        against_the_kernel(process, wrong);
+    if let Some(kernel) = kernel.filter(|_| !busy) {
+        against_the_kernel(process, kernel, wrong);
     }
 }
 
 /// The control totals of a process that stands still are smaps_rollup's, to the byte.
-fn against_the_kernel(process: &Process, wrong: &mut Vec<String>) {
+fn against_the_kernel(process: &Process, kernel: &Rss, wrong: &mut Vec<String>) {
     let pid = process.pid;
     let (lo, hi) =
         (process.over_resident(|b| b.control.lo), process.over_resident(|b| b.control.hi));
-    let Some(rss) = physical::rollup(pid, "Rss").and_then(|n| i64::try_from(n).ok()) else {
+    let Some(rss) = kernel.get(&pid).and_then(|n| i64::try_from(*n).ok()) else {
         wrong.push(format!("the kernel gives no Rss of {pid}"));
         return;
     };

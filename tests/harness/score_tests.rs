@@ -33,7 +33,7 @@ fn good() -> Value {
 
 fn judge(report: &Value) -> Vec<String> {
     let report = Report::parse(report.to_string().as_bytes()).unwrap();
-    phase(&truth(), &report, &Unseen::new(), false)
+    phase(&truth(), &report, &Unseen::new(), None)
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn bounds_do_only_where_the_truth_says_so_and_only_narrow_ones() {
         report["processes"][0]["owners"][0]["resident"] =
             json!({"bytes": 4096, "evidence": "inferred", "lo": lo, "hi": hi});
         let report = Report::parse(report.to_string().as_bytes()).unwrap();
-        phase(&truth, &report, &Unseen::new(), false)
+        phase(&truth, &report, &Unseen::new(), None)
     };
     assert!(judge(1_000_000, 1_090_000).is_empty());
     assert!(!judge(900_000, 1_090_000).is_empty(), "too wide");
@@ -114,7 +114,7 @@ fn a_site_mapped_before_anybody_watched_needs_no_name() {
     report["processes"][0]["owners"][0]["stack"] = json!([]);
     report["processes"][0]["owners"][0]["kind"] = json!("preexisting");
     let report = Report::parse(report.to_string().as_bytes()).unwrap();
-    assert!(!phase(&truth(), &report, &Unseen::new(), false).is_empty());
+    assert!(!phase(&truth(), &report, &Unseen::new(), None).is_empty());
     let unseen = Unseen::from(["site_a".to_owned()]);
-    assert_eq!(phase(&truth(), &report, &unseen, false), Vec::<String>::new());
+    assert_eq!(phase(&truth(), &report, &unseen, None), Vec::<String>::new());
 }

@@ -1,16 +1,17 @@
 //! A workload that states what is true of its own memory, and stands still while it is scored.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Status of a case that can't be played on this host.
 const CANNOT: i32 = 77;
 
 /// What is true in one phase.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Phase {
     /// Its name.
     pub phase: String,
@@ -21,8 +22,20 @@ pub struct Phase {
     pub owners: Vec<Statement>,
 }
 
+impl Phase {
+    /// The processes that it speaks of.
+    pub fn pids(&self) -> Vec<u32> {
+        self.owners.iter().filter_map(|s| s.pid).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Whether anybody has any memory in it.
+    pub fn holds_anything(&self) -> bool {
+        self.owners.iter().any(|said| said.resident > 0)
+    }
+}
+
 /// One statement. A row matches by `site` (a function of its stack) or by a part of its `name`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Statement {
     /// What it speaks of.
     pub about: About,
@@ -50,7 +63,7 @@ pub struct Statement {
 }
 
 /// What a statement speaks of.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum About {
     /// A call site in a process.
@@ -64,7 +77,7 @@ pub enum About {
 }
 
 /// How a workload ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
 pub enum End {
     /// Its oracle agreed with the kernel all along.
     Good,

@@ -45,7 +45,7 @@ fn megabytes(bytes: i64) -> i64 {
 fn balanced(report: &Report) -> Vec<String> {
     let mut wrong = Vec::new();
     for process in &report.processes {
-        score::books(process, false, true, &mut wrong);
+        score::books(process, false, Some(&physical::rss([process.pid])), &mut wrong);
         let anonymous =
             physical::rollup(process.pid, "Anonymous").and_then(|n| i64::try_from(n).ok());
         let book = process.books.get("anon").map(|b| (b.control.lo, b.control.hi));
@@ -155,7 +155,7 @@ fn a_busy_server_balances(kind: Kind) {
             match agent.report(server.pid()) {
                 Ok(Some(report)) => {
                     reports += 1;
-                    report.processes.iter().for_each(|p| score::books(p, true, true, &mut wrong));
+                    report.processes.iter().for_each(|p| score::books(p, true, None, &mut wrong));
                 }
                 Ok(None) => {}
                 Err(why) => wrong.push(why),
@@ -263,7 +263,8 @@ fn eighteen_processes_never_own_more_than_there_is() {
     assert_eq!(pids.len(), 18);
     let report =
         agent.fresh(pool.pid(), &pids, SystemTime::now()).expect("a report about all of them");
-    let mut wrong = score::phase(&truth, &report, &score::Unseen::new(), true);
+    let rss = physical::rss(pids.iter().copied());
+    let mut wrong = score::phase(&truth, &report, &score::Unseen::new(), Some(&rss));
     let owned: i64 = report.processes.iter().map(|p| p.over_resident(|b| b.owned)).sum();
     let shared: u64 = report.shared.iter().filter_map(|row| row.resident.bytes).sum();
     let told = u64::try_from(owned).unwrap_or(0) + shared;

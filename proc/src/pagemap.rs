@@ -103,16 +103,16 @@ pub(crate) fn zero_frame(own_pagemap: &File) -> Option<u64> {
         let start = u64::try_from(part.as_ptr().addr()).ok()?.next_multiple_of(PAGE);
         let extent = Extent::new(start, u64::try_from(LOOK).ok()? - 2 * PAGE);
         entries(own_pagemap, extent, &mut Vec::new(), |_, entry| {
-            // The huge zero page looks like an object's.
+            // The huge zero page looks like an object's; in old kernels like 512 pages of their own.
             if entry.present() && !entry.object() && !entry.exclusive() {
                 frames.extend(entry.frame());
             }
         })
         .ok()?;
     }
-    let first = frames.first().copied()?;
     // The one frame that lies at several addresses.
-    (frames.len() > 8 && frames.iter().all(|frame| *frame == first)).then_some(first)
+    let times = |frame: &u64| frames.iter().filter(|other| *other == frame).count();
+    frames.iter().copied().find(|frame| times(frame) > 8)
 }
 
 #[cfg(test)]

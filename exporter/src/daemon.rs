@@ -1,6 +1,6 @@
 //! The daemon: starts the sources, folds what they say, answers reports, exports, records.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 use memprov_bpf::{HookStatus, Inject, Mechanism, Options, Scope};
-use memprov_ledger::identity::Tgid;
-use memprov_ledger::time::MonoTime;
+use memprov_ledger::identity::{ModuleId, StackId, StartTicks, Tgid};
+use memprov_ledger::time::{MonoTime, Span};
 use memprov_ledger::touch::Sample;
 use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::asks::Ask;
+use crate::checkpoint::{self, Checkpoint, Life};
 use crate::config::{self, Config};
 use crate::cost::{Cost, Tax, call_nanos};
 use crate::exporting::Exporting;
@@ -34,6 +35,9 @@ use crate::symbols::ModuleSource;
 use crate::trace::{Clock, Header, TraceError};
 use crate::window::{Source, Window};
 use crate::{check, host, probing};
+
+/// What is known is kept for the first time after this long: once the first scans are in.
+const KEEP_AFTER: Duration = Duration::from_secs(60);
 
 /// Batches between the sources and the fuser.
 pub(crate) const INBOX: usize = 256;
@@ -140,7 +144,8 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     scans::start(scanner, setup.config.scan.budget, job_queue, inbox.clone())
         .map_err(thread("scans"))?;
     let detach = Arc::new(AtomicBool::new(directory.disabled()));
-    let started = Started::attach(&setup, &inbox, module_sources, &detach);
+    let known = recalled(&setup, &proc, &directory);
+    let started = Started::attach(&setup, &inbox, module_sources, known.taken, &detach);
     let header = started.header(&setup, pages);
     let recorder = match &setup.record {
         Some(path) => Some(Recorder::create(path, &header, setup.redact)?),
@@ -165,6 +170,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
         exporting,
         hooked: started.hooks.is_some(),
         look: now,
+        keep: now.after(KEEP_AFTER),
         detach,
         jobs,
         wanted,
@@ -173,8 +179,9 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     if started.hooks.is_none() {
         folding.unwatched(started.since);
     }
+    folding.recall(known)?;
     folding.list(now);
-    let outcome = folding.fold(&inputs, &stop, &directory);
+    let outcome = folding.run(&inputs, &stop, &directory);
     drop(server);
     folding.detach.store(true, Ordering::Relaxed);
     // The hooks thread may wait for room in the inbox.
@@ -186,6 +193,29 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     }
     folding.exporting.finish(clock::now());
     outcome
+}
+
+/// What an earlier run knew of the processes that are watched now. It is read before anything is attached: what the
+/// hooks see is newer.
+fn recalled(setup: &Setup<'_>, proc: &Proc, directory: &StateDir) -> Checkpoint {
+    let chosen: BTreeSet<Tgid> = setup.pids.iter().flat_map(|pid| proc.family(*pid)).collect();
+    let watched = |tgid: Tgid| setup.pids.is_empty() || chosen.contains(&tgid);
+    let lives = |tgid| {
+        let stat = watched(tgid).then(|| proc.stat(tgid).ok()).flatten()?;
+        Some(Life { start: StartTicks(stat.start_ticks), layout: stat.layout() })
+    };
+    let boot = host::boot_id(&setup.config.root);
+    match checkpoint::read(directory.path(), boot.as_deref(), lives, Span::at(clock::now())) {
+        Ok(None) => Checkpoint::default(),
+        Ok(Some(known)) => {
+            tracing::info!(spaces = known.recalls.len(), "an earlier run knew of these");
+            known
+        }
+        Err(error) => {
+            tracing::warn!(error = chain(&error), "the checkpoint of an earlier run is not used");
+            Checkpoint::default()
+        }
+    }
 }
 
 /// What came of attaching.
@@ -201,7 +231,8 @@ impl Started {
     fn attach(
         setup: &Setup<'_>,
         inbox: &SyncSender<Input>,
-        sources: Sender<(memprov_ledger::identity::ModuleId, ModuleSource)>,
+        sources: Sender<(ModuleId, ModuleSource)>,
+        taken: (StackId, ModuleId),
         detach: &Arc<AtomicBool>,
     ) -> Self {
         let config = &setup.config;
@@ -237,6 +268,7 @@ impl Started {
         match hooks::start(
             options,
             root,
+            taken,
             config.inject.queue,
             inbox.clone(),
             sources,
@@ -291,6 +323,7 @@ impl Started {
                 probability: if on { touch.probability } else { 0.0 },
             },
             identity: host::identity(root).named(&setup.config.export),
+            boot_id: host::boot_id(root),
             support: probing::support(&Matrix::of(&probes)),
             redacted: false,
         }

@@ -102,6 +102,7 @@ impl Engine for Local {
             scope: Scope { all: pid.is_none(), pids: pid.into_iter().collect() },
             sample: Sample::default(),
             identity: host::identity(&config.root).named(&config.export),
+            boot_id: host::boot_id(&config.root),
             support: Vec::new(),
             redacted: false,
         };

@@ -13,6 +13,7 @@ use memprov_ledger::time::{MonoTime, Span};
 use memprov_proc::clock;
 
 use crate::asks::{Ask, PATIENCE, Pending};
+use crate::checkpoint::{self, Checkpoint};
 use crate::cost::Cost;
 use crate::daemon::{DaemonError, INBOX, Setup};
 use crate::exporting::Exporting;
@@ -36,6 +37,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const MEMORY_NANOS: u64 = 5_000_000_000;
 /// Evidence that waits for a watermark at most; beyond it a stalled source is passed over.
 const WAITING: usize = 1 << 18;
+/// How often what is known is kept for the next run, beside the end.
+const KEEP_EVERY: Duration = Duration::from_secs(600);
 /// How long names may delay a report.
 const NAMES: Duration = Duration::from_secs(3);
 
@@ -57,14 +60,27 @@ pub(crate) struct Folding<'a> {
     pub(crate) setup: Setup<'a>,
     /// When all spaces are looked through next.
     pub(crate) look: MonoTime,
+    /// When what is known is kept next.
+    pub(crate) keep: MonoTime,
 }
 
 impl Folding<'_> {
-    /// Folds inputs until SIGTERM or the limit.
+    /// Folds inputs until SIGTERM or the limit, and keeps what is known for the next run.
     ///
     /// # Errors
     /// When a recording cannot be written.
-    pub(crate) fn fold(
+    pub(crate) fn run(
+        &mut self,
+        inputs: &Receiver<Input>,
+        stop: &AtomicBool,
+        directory: &StateDir,
+    ) -> Result<(), DaemonError> {
+        let outcome = self.fold(inputs, stop, directory);
+        self.keep(directory, clock::now());
+        outcome
+    }
+
+    fn fold(
         &mut self,
         inputs: &Receiver<Input>,
         stop: &AtomicBool,
@@ -96,6 +112,9 @@ impl Folding<'_> {
                     return self.finish(now);
                 }
                 _ => self.tick(now),
+            }
+            if now >= self.keep {
+                self.keep(directory, now);
             }
         }
     }
@@ -386,6 +405,27 @@ impl Folding<'_> {
             && let Err(error) = screen.show(&report)
         {
             tracing::debug!(%error, "the table cannot be shown");
+        }
+    }
+
+    /// Takes in what an earlier run knew.
+    ///
+    /// # Errors
+    /// When a recording cannot be written.
+    pub(crate) fn recall(&mut self, known: Checkpoint) -> Result<(), DaemonError> {
+        known.tables.into_iter().try_for_each(|line| self.apply(line))?;
+        let recalls = known.recalls.into_iter().map(|known| Evidence::Recall(Box::new(known)));
+        recalls.for_each(|evidence| self.window.push(evidence));
+        Ok(())
+    }
+
+    /// Keeps what is known for the next run.
+    fn keep(&mut self, directory: &StateDir, now: MonoTime) {
+        self.keep = now.after(KEEP_EVERY);
+        let lines = self.fuser.remembered(Span::at(now));
+        let kept = checkpoint::write(directory.path(), self.fuser.header(), &lines);
+        if let Err(error) = kept {
+            tracing::error!(error = chain(&error), "what is known cannot be kept for the next run");
         }
     }
 

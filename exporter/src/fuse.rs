@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memprov_ledger::book::Sharing;
-use memprov_ledger::evidence::{Evidence, Gap, Stream};
+use memprov_ledger::evidence::{Evidence, Gap, StackRef, Stream};
 use memprov_ledger::identity::{SpaceId, Tgid};
 use memprov_ledger::ledger::Ledger;
+use memprov_ledger::recall::Recall;
 use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 
@@ -155,6 +156,12 @@ impl Fuser {
         self.history.retain(|id, _| live.binary_search(id).is_ok());
     }
 
+    /// What holds for the whole run.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
     /// The ledger.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
@@ -171,6 +178,20 @@ impl Fuser {
     #[must_use]
     pub fn names_waiting(&self) -> usize {
         self.tables.waiting()
+    }
+
+    /// What a later run can be told of the processes that live now: tables, then what is known of each space.
+    #[must_use]
+    pub fn remembered(&self, when: Span) -> Vec<Line> {
+        let known: Vec<Recall> = self.ledger.remembered(when).collect();
+        let pieces = known.iter().flat_map(|known| known.pieces.iter());
+        let stacks = pieces.filter_map(|piece| match piece.stack {
+            StackRef::Known(id) => Some(id),
+            StackRef::Lost | StackRef::None => None,
+        });
+        let tables = self.tables.told(&stacks.collect());
+        let recall = |known| Line::Evidence(Evidence::Recall(Box::new(known)));
+        tables.into_iter().chain(known.into_iter().map(recall)).collect()
     }
 
     /// Forgets what ended before `t`.
@@ -236,6 +257,7 @@ fn end(evidence: &Evidence) -> MonoTime {
         Evidence::Fault(e) => e.when.end,
         Evidence::Residency(e) => e.when.end,
         Evidence::Total(e) => e.when.end,
+        Evidence::Recall(e) => e.when.end,
         Evidence::Gap(e) => e.when.end,
     }
 }

@@ -40,6 +40,13 @@ pub fn identity(root: &Path) -> Identity {
     }
 }
 
+/// The kernel's id of this boot.
+#[must_use]
+pub fn boot_id(root: &Path) -> Option<String> {
+    let id = fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
 /// A seed that no workload can know.
 #[must_use]
 pub fn random_seed() -> u32 {

@@ -3,6 +3,7 @@
 
 pub mod asks;
 pub mod check;
+pub mod checkpoint;
 pub mod cli;
 pub mod commands;
 pub mod compose;

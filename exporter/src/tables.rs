@@ -1,6 +1,6 @@
 //! What ids of stacks and modules mean, and what functions are called.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use memprov_ledger::identity::{ModuleId, StackId};
@@ -8,6 +8,7 @@ use memprov_ledger::stack::{Module, Stack, StackEnd};
 
 use crate::report::FrameView;
 use crate::symbols::{Attribution, Call, GENERATED, Name, attribute, needs, place};
+use crate::trace::Line;
 
 /// A function: its module and its start, or an address of it where its start is not known.
 pub type Function = (ModuleId, u64);
@@ -54,6 +55,27 @@ impl Tables {
     pub fn name(&mut self, function: Function, name: Option<String>) {
         self.wanted.remove(&function);
         self.names.insert(function, name.map(Arc::from));
+    }
+
+    /// What must be told before evidence that names `stacks`, in an order that does not depend on chance.
+    #[must_use]
+    pub fn told(&self, stacks: &BTreeSet<StackId>) -> Vec<Line> {
+        let known: Vec<(StackId, &Arc<Stack>)> =
+            stacks.iter().filter_map(|id| Some((*id, self.stacks.get(id)?))).collect();
+        let functions: BTreeSet<Function> =
+            known.iter().flat_map(|(_, stack)| needs(stack)).collect();
+        let used: BTreeSet<ModuleId> = functions.iter().map(|(module, _)| *module).collect();
+        let module =
+            |id: ModuleId| Some(Line::Module { id, module: self.modules.get(&id)?.clone() });
+        let stack =
+            |(id, stack): (StackId, &Arc<Stack>)| Line::Stack { id, stack: Arc::clone(stack) };
+        let name = |(module, function): Function| {
+            let name = self.names.get(&(module, function))?.as_deref().map(str::to_owned);
+            Some(Line::Name { module, function, name })
+        };
+        let modules = used.into_iter().filter_map(module);
+        let stacks = known.into_iter().map(stack);
+        modules.chain(stacks).chain(functions.into_iter().filter_map(name)).collect()
     }
 
     /// Forgets stacks below `stacks` that are not `live`, and the modules and names that only those need.

@@ -59,6 +59,7 @@ impl Window {
         let (end, rank) = match &evidence {
             // What is lost weakens all that was observed since it can have happened.
             Evidence::Gap(gap) => (gap.when.begin, 0),
+            Evidence::Recall(known) => (known.when.end, 1),
             Evidence::Lifecycle(event) => (event.when.end, 1),
             Evidence::Fault(fault) => (fault.when.end, 2),
             Evidence::Total(total) => (total.when.end, 3),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::identity::{Extent, ObjectKey, StackId, StartTicks, Tgid};
 use crate::pages::PageSet;
+use crate::recall::Recall;
 use crate::time::Span;
 
 /// How sure a number is. The order is that of weakness: `max` is the weakest.
@@ -41,6 +42,8 @@ pub enum Evidence {
     Residency(Box<Residency>),
     /// The kernel's own totals of a process.
     Total(Total),
+    /// What an earlier run of the agent knew of an address space.
+    Recall(Box<Recall>),
     /// Something was lost.
     Gap(Gap),
 }

@@ -66,6 +66,7 @@ impl Ledger {
             }
             Evidence::Residency(seen) => self.residency(seen),
             Evidence::Total(total) => self.total(total),
+            Evidence::Recall(known) => self.recall(known),
             Evidence::Gap(gap) => self.gap(gap),
         }
     }
@@ -144,6 +145,17 @@ impl Ledger {
     fn mint(&mut self) -> SpaceId {
         self.next += 1;
         SpaceId(self.next)
+    }
+
+    /// These ids are taken.
+    pub(crate) fn minted(&mut self, ids: impl Iterator<Item = SpaceId>) {
+        self.next = ids.fold(self.next, |next, id| next.max(id.0));
+    }
+
+    /// Lets the processes of a space live in it.
+    pub(crate) fn house(&mut self, space: Space) {
+        self.by_tgid.extend(space.tgids.iter().map(|tgid| (*tgid, space.id)));
+        self.spaces.insert(space.id, space);
     }
 
     fn settle(&mut self, tgid: Tgid, space: Space) -> &mut Space {
@@ -278,7 +290,7 @@ impl Ledger {
         let since = self.watching_since;
         let parent = self.space(seen.parent).map(|s| s.id);
         let space = self.read_space(seen.tgid, seen.start, seen.when);
-        let before = space.scan.as_ref().and_then(|scan| scan.layout);
+        let before = space.scan.as_ref().and_then(|scan| scan.layout).or(space.layout);
         if before.is_some() && seen.layout.is_some() && before != seen.layout {
             // The record of an exec was lost.
             let when = Span { begin: space.read, end: seen.when.end };

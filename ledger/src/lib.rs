@@ -14,6 +14,7 @@ pub mod pages;
 pub mod piece_map;
 pub mod pieces;
 pub mod ranges;
+pub mod recall;
 mod relatives;
 pub mod resolution;
 pub mod scan;

@@ -18,6 +18,7 @@ pub struct Origin {
 
 /// How a piece came to be, as bits. Everything that attribution needs of the call survives splits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 pub struct Traits(pub u32);
 
 impl Traits {

@@ -102,6 +102,8 @@ pub struct Space {
     pub starts: BTreeMap<Tgid, StartTicks>,
     /// When the space began, or zero when it was there before the watch.
     pub born: MonoTime,
+    /// Where the kernel put stack and code, as an earlier run of the agent saw it.
+    pub(crate) layout: Option<(u64, u64)>,
     /// The newest scan.
     pub scan: Option<Arc<Scan>>,
     /// When a later reading proved that the newest scan still holds: totals unmoved, no event since.
@@ -158,6 +160,7 @@ impl Space {
             parent: None,
             starts: BTreeMap::new(),
             born,
+            layout: None,
             scan: None,
             confirmed: None,
             pieces: PieceMap::default(),

@@ -27,11 +27,6 @@ pub(crate) fn counters(stat: &Stat, status: &Status, sums: Option<Sums>) -> Coun
     }
 }
 
-/// Where stack and code lie. `None` where the kernel hides them (0 and 1) or there is no memory.
-pub(crate) fn layout(stat: &Stat) -> Option<(u64, u64)> {
-    (stat.start_stack > 1 && stat.start_code > 1).then_some((stat.start_stack, stat.start_code))
-}
-
 /// The mappings of a list, in address order and without overlap; equal names share one text.
 ///
 /// The kernel prints a page of text at a time and lets go of the lock between, so that a mapping which grew or merged

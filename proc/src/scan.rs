@@ -14,7 +14,7 @@ use crate::budget::SkipReason;
 use crate::cgroup::memory_path;
 use crate::clock::{now, thread_cpu};
 use crate::cost::Costs;
-use crate::evidence::{counters, layout, mappings, torn};
+use crate::evidence::{counters, mappings, torn};
 use crate::maps::{self, MapLine};
 use crate::pages::{Walker, Wanted};
 use crate::procfs::{Proc, parse_error};
@@ -325,7 +325,7 @@ impl Scanner {
             None => self.accuracy.slack(status.threads.unwrap_or(1)),
         };
         let counters = counters(&stat, status, sums);
-        let layout = layout(thread.unwrap_or(&stat));
+        let layout = thread.unwrap_or(&stat).layout();
         Reading { stat, layout, counters, slack }
     }
 

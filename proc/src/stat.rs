@@ -32,6 +32,12 @@ pub struct Stat {
 }
 
 impl Stat {
+    /// Where stack and code lie. `None` where the kernel hides them (0 and 1) or there is no memory.
+    #[must_use]
+    pub fn layout(&self) -> Option<(u64, u64)> {
+        (self.start_stack > 1 && self.start_code > 1).then_some((self.start_stack, self.start_code))
+    }
+
     /// It has no memory of its own, ever.
     #[must_use]
     pub fn kernel_thread(&self) -> bool {

@@ -7,7 +7,7 @@ mod server;
 use std::time::{Duration, Instant, SystemTime};
 
 use memprov_tests::agent::Agent;
-use memprov_tests::report::{Process, Report};
+use memprov_tests::report::{Evidence, Process, Report};
 use memprov_tests::truth::{End, Workload};
 use memprov_tests::{host, physical, score};
 use server::{Kind, Server};
@@ -177,6 +177,41 @@ fn redis_balances_with_its_skew_while_it_works() {
 #[test]
 fn a_go_server_balances_with_its_skew_while_it_works() {
     a_busy_server_balances(Kind::Go);
+}
+
+/// Resident bytes of a process at call sites and in arenas, and whether any of those that predate the watch is exact.
+fn attributed(report: &Report, pid: u32) -> (u64, Vec<String>) {
+    let process = report.process(pid).expect("the server is reported");
+    let told =
+        process.owners.iter().filter(|row| ["mapping", "arena"].contains(&row.kind.as_str()));
+    let exact = told
+        .filter(|row| {
+            row.resident.as_ref().is_some_and(|bytes| bytes.evidence == Some(Evidence::Exact))
+        })
+        .map(|row| row.name.clone());
+    (process.resident_of(&["mapping", "arena"]), exact.collect())
+}
+
+#[test]
+fn a_restart_under_load_keeps_what_was_attributed_as_inferred() {
+    let Some((server, mut agent)) = watched(Kind::Redis) else { return };
+    server.load().expect("the server takes load");
+    let before = agent.fresh(server.pid(), &[], SystemTime::now()).expect("a report");
+    let (before, _) = attributed(&before, server.pid());
+    let report = std::thread::scope(|scope| {
+        let load = scope.spawn(|| server.load());
+        agent.again().expect("memprov starts again");
+        let report = agent.fresh(server.pid(), &[], SystemTime::now()).expect("a report");
+        load.join().expect("the load doesn't panic").expect("the server takes load");
+        report
+    });
+    let (after, exact) = attributed(&report, server.pid());
+    assert!(before > 8 << 20, "the load was too small to tell anything: {before}");
+    assert!(after >= before / 100 * 95, "{after} of {before} bytes are attributed");
+    // Redis' arena is older than the restart, and nobody saw what happened meanwhile.
+    assert_eq!(exact, Vec::<String>::new());
+    drop(server);
+    agent.stop().expect("memprov ends well");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use memprov_bpf::{
     HookError, HookStatus, Hooks, LoadError, Options, RawStack, RunTime, Scope, StackSink,
 };
 use memprov_ledger::evidence::{Evidence, Gap, Lifecycle, StackRef, Stream};
-use memprov_ledger::identity::{ModuleId, Tgid};
+use memprov_ledger::identity::{ModuleId, StackId, Tgid};
 use memprov_ledger::stack::Module;
 use memprov_ledger::time::MonoTime;
 use memprov_proc::{Proc, clock};
@@ -54,13 +54,15 @@ pub enum StartError {
     Thread(#[source] std::io::Error),
 }
 
-/// Starts the thread and waits until the hooks are attached.
+/// Starts the thread and waits until the hooks are attached. `taken`: the newest ids of stacks and modules that an
+/// earlier run gave away.
 ///
 /// # Errors
 /// When they cannot be loaded.
 pub fn start(
     options: Options,
     root: PathBuf,
+    taken: (StackId, ModuleId),
     drop_batches: f64,
     inbox: SyncSender<Input>,
     sources: Sender<(ModuleId, ModuleSource)>,
@@ -83,7 +85,7 @@ pub fn start(
                     return;
                 }
             };
-            let sink = Sink::new(root, sources);
+            let sink = Sink::new(root, taken, sources);
             if let Err(error) = pump(hooks, sink, drop_batches, &inbox, &stop) {
                 drop(inbox.send(Input::HooksEnded(error.to_string())));
             }
@@ -218,8 +220,12 @@ struct Sink {
 }
 
 impl Sink {
-    fn new(root: PathBuf, sources: Sender<(ModuleId, ModuleSource)>) -> Self {
-        let unwinder = Unwinder::new(root, Limits::default());
+    fn new(
+        root: PathBuf,
+        taken: (StackId, ModuleId),
+        sources: Sender<(ModuleId, ModuleSource)>,
+    ) -> Self {
+        let unwinder = Unwinder::new(root, Limits::default(), taken);
         Self { unwinder, sources, lines: Vec::new(), renewed: clock::now() }
     }
 

@@ -308,7 +308,7 @@ fn a_process_that_is_gone_has_no_stack() {
     let (tgid, ip, sp, bp) = (stopped.tgid, stopped.ip, stopped.sp, stopped.bp);
     let bytes = stopped.bytes.clone();
     drop(stopped);
-    let mut unwinder = Unwinder::new("/".into(), Limits::default());
+    let mut unwinder = Unwinder::new("/".into(), Limits::default(), Default::default());
     let raw = RawUserStack { tgid, when: MonoTime(1), ip, sp, bp, bytes: &bytes, complete: true };
     let error = unwinder.unwind(&raw).unwrap_err();
     assert!(matches!(error, UnwindError::Gone(gone) if gone == tgid), "{error:?}");
@@ -380,7 +380,7 @@ fn code_that_was_unmapped_is_not_used_until_it_is_read_again() {
 fn a_full_table_is_an_error_and_known_stacks_are_still_known() {
     let Some(bench) = c_program(&[]) else { return };
     let limits = Limits { stacks: 1, ..Limits::default() };
-    let mut unwinder = Unwinder::new("/".into(), limits);
+    let mut unwinder = Unwinder::new("/".into(), limits, Default::default());
     let one = bench.stop([MMAP, LEN], 8192, &["program", "direct"]);
     let two = bench.stop([MMAP, LEN], 8192, &["program", "large"]);
     let id = unwinder.unwind(&one.raw()).unwrap().id;
@@ -398,7 +398,7 @@ fn unwind_information_that_was_dropped_is_read_again() {
     // Room for one of the two.
     let limits = Limits { unwind_bytes: one + one / 2, ..Limits::default() };
     let mut world = World::new();
-    world.unwinder = Unwinder::new("/".into(), limits);
+    world.unwinder = Unwinder::new("/".into(), limits, Default::default());
     for program in ["program", "other", "program", "other"] {
         for way in ["direct", "large"] {
             let stopped = bench.stop([MMAP, LEN], 8192, &[program, way]);

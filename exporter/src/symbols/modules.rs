@@ -95,12 +95,13 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    pub(crate) fn new(root: PathBuf, limit: usize, unwind_limit: usize) -> Self {
+    /// No modules yet; `first` will be the id of the first one.
+    pub(crate) fn new(root: PathBuf, limit: usize, unwind_limit: usize, first: u32) -> Self {
         Self {
             root,
             limit,
             unwind_limit,
-            first: 1,
+            first,
             entries: Vec::new(),
             by_key: HashMap::new(),
             unwind_bytes: 0,

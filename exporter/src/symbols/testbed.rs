@@ -126,7 +126,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new() -> Self {
         Self {
-            unwinder: Unwinder::new("/".into(), Limits::default()),
+            unwinder: Unwinder::new("/".into(), Limits::default(), Default::default()),
             modules: HashMap::new(),
             stacks: HashMap::new(),
             names: HashMap::new(),

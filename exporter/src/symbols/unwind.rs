@@ -119,17 +119,18 @@ pub struct Unwinder {
 }
 
 impl Unwinder {
-    /// An unwinder of the host whose `/proc` is at `root`.
+    /// An unwinder of the host whose `/proc` is at `root`. `taken`: the newest ids that others gave away before.
     #[must_use]
-    pub fn new(root: PathBuf, limits: Limits) -> Self {
+    pub fn new(root: PathBuf, limits: Limits, taken: (StackId, ModuleId)) -> Self {
+        let first = taken.1.0.saturating_add(1);
         Self {
             limits,
-            modules: Modules::new(root.clone(), limits.modules, limits.unwind_bytes),
+            modules: Modules::new(root.clone(), limits.modules, limits.unwind_bytes, first),
             processes: Processes::new(root, limits.segments),
             borrowed: Borrowed::default(),
             stacks: HashMap::new(),
             frames: 0,
-            next: 1,
+            next: taken.0.0.saturating_add(1),
             buffer: Vec::with_capacity(MAX_FRAMES),
         }
     }

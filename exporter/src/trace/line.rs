@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::{Problem, SCHEMA};
 use crate::report::{Host, Identity};
 
+/// No ledger mints as many ids: behind those of a trace there is room for its reader's own.
+const MINTED: u64 = 1 << 62;
+
 /// The first line: what holds for the whole trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
@@ -35,6 +38,9 @@ pub struct Header {
     /// Who the host is, for the resources of OTLP.
     #[serde(default)]
     pub identity: Identity,
+    /// The kernel's id of the boot that its times are of (`/proc/sys/kernel/random/boot_id`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     /// What the recorder could see, by capability.
     #[serde(default)]
     pub support: Vec<Support>,
@@ -215,6 +221,7 @@ impl Line {
             Self::Evidence(Evidence::Fault(e)) => tagged(to, "fault", e),
             Self::Evidence(Evidence::Residency(e)) => tagged(to, "residency", e),
             Self::Evidence(Evidence::Total(e)) => tagged(to, "total", e),
+            Self::Evidence(Evidence::Recall(e)) => tagged(to, "recall", e),
             Self::Evidence(Evidence::Gap(e)) => tagged(to, "gap", e),
             Self::End { when } => tagged(to, "end", End { when: *when }),
         }
@@ -241,6 +248,7 @@ impl Line {
             "fault" => Self::Evidence(Evidence::Fault(part(text)?)),
             "residency" => Self::Evidence(Evidence::Residency(part(text)?)),
             "total" => Self::Evidence(Evidence::Total(part(text)?)),
+            "recall" => Self::Evidence(Evidence::Recall(part(text)?)),
             "gap" => Self::Evidence(Evidence::Gap(part(text)?)),
             "end" => {
                 let End { when } = part(text)?;
@@ -301,6 +309,19 @@ impl Line {
                         let mut maps = e.maps.iter().flat_map(|maps| maps.iter());
                         maps.try_for_each(|m| ordered(m.extent))
                     }
+                    Evidence::Recall(e) => {
+                        law(!e.tgids.is_empty(), "a space without a process")?;
+                        let ids = [Some(e.space), Some(e.family), e.parent].into_iter().flatten();
+                        let numbers = ids.map(|id| id.0).chain([e.newest.0]);
+                        law(numbers.max() < Some(MINTED), "an id beyond 2^62")?;
+                        e.pieces.iter().try_for_each(|known| {
+                            law(
+                                known.born.begin <= known.born.end,
+                                "a span ends before it begins",
+                            )?;
+                            ordered(known.extent).and_then(|()| called_by(known.stack))
+                        })
+                    }
                     Evidence::Total(_) | Evidence::Gap(_) => Ok(()),
                 }
             }
@@ -314,6 +335,7 @@ fn when(evidence: &Evidence) -> Span {
         Evidence::Fault(e) => e.when,
         Evidence::Residency(e) => e.when,
         Evidence::Total(e) => e.when,
+        Evidence::Recall(e) => e.when,
         Evidence::Gap(e) => e.when,
     }
 }

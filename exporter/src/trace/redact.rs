@@ -12,9 +12,10 @@ use std::hash::Hasher;
 use std::io;
 use std::sync::Arc;
 
-use memprov_ledger::evidence::{Change, Evidence, Lifecycle, Mapping, Residency};
+use memprov_ledger::evidence::{Backing, Change, Evidence, Lifecycle, Mapping, Residency};
 use memprov_ledger::identity::{Extent, ModuleId, Tgid};
 use memprov_ledger::pages::PageSet;
+use memprov_ledger::recall::{Recall, Remembered};
 use memprov_ledger::stack::{Frame, Module, ModuleRole};
 use memprov_ledger::touch::Sample;
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -90,7 +91,7 @@ impl Redactor {
             boot: header.identity.boot,
             attributes: BTreeMap::new(),
         };
-        Header { identity, sample: Sample::default(), redacted: true, ..header }
+        Header { identity, boot_id: None, sample: Sample::default(), redacted: true, ..header }
     }
 
     /// The redacted line.
@@ -133,6 +134,10 @@ impl Redactor {
                 Evidence::Residency(e)
             }
             Evidence::Total(e) => Evidence::Total(e),
+            Evidence::Recall(mut e) => {
+                self.recall(&mut e);
+                Evidence::Recall(e)
+            }
             Evidence::Gap(e) => Evidence::Gap(e),
         }
     }
@@ -183,6 +188,21 @@ impl Redactor {
             Arc::new(pages.all().map(|(extent, s)| (moved(extent, offset), s)).collect())
         };
         e.pages = e.pages.as_ref().map(pages);
+    }
+
+    /// Processes of one space share its offset, as after a fork.
+    fn recall(&mut self, e: &mut Recall) {
+        let Some((first, _)) = e.tgids.first() else { return };
+        let offset = self.offset(*first);
+        self.offsets.extend(e.tgids.iter().map(|(tgid, _)| (*tgid, offset)));
+        e.layout = e.layout.map(|(stack, code)| (rebase(stack, offset), rebase(code, offset)));
+        let moved = |known: &Remembered| {
+            // Of an object it is no address.
+            let object = known.backing.is_some_and(|backing| backing != Backing::Anonymous);
+            let place = if object { known.offset } else { rebase(known.offset, offset) };
+            Remembered { extent: moved(known.extent, offset), offset: place, ..*known }
+        };
+        e.pieces = e.pieces.iter().map(moved).collect();
     }
 
     fn module(&self, module: Module) -> Module {

@@ -8,8 +8,12 @@ use memprov_ledger::evidence::{
     Backing, Change, Counters, Evidence, EvidenceClass, Fault, Gap, Lifecycle, MapFlags, Mapping,
     Residency, StackRef, Stream, Total,
 };
-use memprov_ledger::identity::{Extent, ModuleId, ObjectKey, PAGE, StackId, StartTicks, Tgid};
+use memprov_ledger::identity::{
+    Extent, Generation, IntervalId, ModuleId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
+};
 use memprov_ledger::pages::{PageSet, PageState};
+use memprov_ledger::pieces::Traits;
+use memprov_ledger::recall::{Recall, Remembered};
 use memprov_ledger::stack::{Frame, Module, ModuleRole, Stack, StackEnd};
 use memprov_ledger::time::{MonoTime, Span};
 use memprov_ledger::touch::Sample;
@@ -37,6 +41,7 @@ pub(crate) fn header() -> Header {
             boot: Some(u64::MAX),
             attributes: [("host.type".to_owned(), "\u{fffd}".to_owned())].into(),
         },
+        boot_id: Some("8f14e45f-ceea-467f-a0e6-4b5b0d1f8a11".to_owned()),
         support: vec![support],
         redacted: false,
     }
@@ -148,10 +153,37 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
         (when.clone(), tgid.clone(), start, counters())
             .prop_map(|(when, tgid, start, counters)| Total { when, tgid, start, counters })
             .prop_map(Evidence::Total),
+        recall(when.clone()).prop_map(|known| Evidence::Recall(Box::new(known))),
         (when, stream, any::<u64>(), option::of(tgid))
             .prop_map(|(when, stream, lost, whose)| Gap { when, stream, lost, whose })
             .prop_map(Evidence::Gap),
     ]
+}
+
+fn recall(when: impl Strategy<Value = Span> + Clone) -> impl Strategy<Value = Recall> {
+    let id = || 0u64..1 << 62;
+    let tgid = (1u32..9, any::<u64>()).prop_map(|(tgid, start)| (Tgid(tgid), StartTicks(start)));
+    let piece = (extent(), (id(), id()), when.clone(), any::<u32>(), address(), called());
+    let backing = option::of(backing());
+    let piece = (piece, backing).prop_map(|(known, backing)| {
+        let (extent, (space, generation), born, traits, offset, stack) = known;
+        let id = IntervalId { space: SpaceId(space), generation: Generation(generation) };
+        Remembered { extent, id, born, traits: Traits(traits), offset, stack, backing }
+    });
+    let space = (id(), id(), option::of(id()), id());
+    let layout = option::of((address(), address()));
+    (when, space, collection::vec(tgid, 1..3), layout, collection::vec(piece, 0..4)).prop_map(
+        |(when, (space, family, parent, newest), tgids, layout, pieces)| Recall {
+            when,
+            space: SpaceId(space),
+            family: SpaceId(family),
+            parent: parent.map(SpaceId),
+            newest: Generation(newest),
+            tgids,
+            layout,
+            pieces: pieces.into(),
+        },
+    )
 }
 
 fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
@@ -197,20 +229,23 @@ fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
     ]
 }
 
-fn mapping(name: BoxedStrategy<String>) -> impl Strategy<Value = Mapping> {
+fn backing() -> impl Strategy<Value = Backing> {
     let object = any::<(u32, u32, u64)>().prop_map(|(major, minor, inode)| ObjectKey {
         major,
         minor,
         inode,
     });
-    let backing = prop_oneof![
+    prop_oneof![
         Just(Backing::Anonymous),
         object.clone().prop_map(Backing::File),
         object.clone().prop_map(Backing::Shmem),
         object.prop_map(Backing::Hugetlb),
         Just(Backing::Special),
-    ];
-    (extent(), backing, any::<u64>(), any::<[bool; 3]>(), option::of(name)).prop_map(
+    ]
+}
+
+fn mapping(name: BoxedStrategy<String>) -> impl Strategy<Value = Mapping> {
+    (extent(), backing(), any::<u64>(), any::<[bool; 3]>(), option::of(name)).prop_map(
         |(extent, backing, offset, [shared, exec, write], path)| Mapping {
             extent,
             backing,

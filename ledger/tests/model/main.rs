@@ -12,6 +12,7 @@ mod long;
 mod loss;
 mod races;
 mod readings;
+mod recall;
 mod small;
 mod touch;
 mod watch;

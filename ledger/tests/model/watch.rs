@@ -52,7 +52,12 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn new() -> Self {
-        Self { ledger: Ledger::new(MonoTime(500_000), ALL), names: BTreeMap::new() }
+        Self::since(MonoTime(500_000))
+    }
+
+    /// A watch that sees events from `since` on.
+    pub(crate) fn since(since: MonoTime) -> Self {
+        Self { ledger: Ledger::new(since, ALL), names: BTreeMap::new() }
     }
 
     pub(crate) fn apply(&mut self, evidence: &Evidence) {

@@ -46,7 +46,7 @@ static __always_inline __u32 touch_hash(__u64 number)
 		struct side_##size *side = bpf_ringbuf_reserve(&stacks, sizeof(*side), 0); \
 		if (side) {                                                                \
 			__u32 bytes = read;                                                \
-			fill_side(&side->head, bpf_ktime_get_ns(), regs);                 \
+			fill_side(&side->head, bpf_ktime_get_ns(), regs);                  \
 			side->head.kind = SIDE_FAULT;                                      \
 			side->head.bytes = bytes;                                          \
 			side->head.error = error;                                          \

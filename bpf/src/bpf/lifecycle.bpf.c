@@ -27,17 +27,17 @@ enum side_flag abi_side_flag = 0;
  * registers, but Linux 5.10 does not know its type everywhere; ctx[1] is what they return.
  */
 
-#define FENTRY(function, call, compat)                            \
-	SEC("fentry/" #function)                                  \
-	int BPF_PROG(enter_##function)                            \
-	{                                                         \
-		return enter(CURRENT(), call);                    \
-	}                                                         \
-	SEC("fexit/" #function)                                   \
-	int leave_##function(unsigned long long *ctx)             \
-	{                                                         \
-		struct pt_regs copy;                              \
-								  \
+#define FENTRY(function, call, compat)                                            \
+	SEC("fentry/" #function)                                                  \
+	int BPF_PROG(enter_##function)                                            \
+	{                                                                         \
+		return enter(CURRENT(), call);                                    \
+	}                                                                         \
+	SEC("fexit/" #function)                                                   \
+	int leave_##function(unsigned long long *ctx)                             \
+	{                                                                         \
+		struct pt_regs copy;                                              \
+                                                                                  \
 		return leave(CURRENT(), call, compat, saved_regs(&copy), ctx[1]); \
 	}
 
@@ -74,7 +74,7 @@ struct numbered {
 
 static __always_inline struct numbered numbered(long id)
 {
-	return (struct numbered){ native_call(id), compat_call(id) };
+	return (struct numbered){native_call(id), compat_call(id)};
 }
 
 static __always_inline bool in_compat_call(struct task_struct *task)
@@ -128,19 +128,19 @@ int BPF_PROG(count_any, struct pt_regs *regs, long id)
 
 /* 3. Perf tracepoints of the named calls. They do not fire for i386 calls. */
 
-#define TP_ENTER(name, call)                                       \
-	SEC("tp/syscalls/sys_enter_" #name)                        \
-	int tp_enter_##name(void *ctx)                             \
-	{                                                          \
-		return enter(CURRENT(), call);                     \
+#define TP_ENTER(name, call)                   \
+	SEC("tp/syscalls/sys_enter_" #name)    \
+	int tp_enter_##name(void *ctx)         \
+	{                                      \
+		return enter(CURRENT(), call); \
 	}
-#define TP(name, call)                                             \
-	TP_ENTER(name, call)                                       \
-	SEC("tp/syscalls/sys_exit_" #name)                         \
-	int tp_leave_##name(struct trace_event_raw_sys_exit *ctx)  \
-	{                                                          \
-		struct pt_regs copy;                               \
-								   \
+#define TP(name, call)                                                             \
+	TP_ENTER(name, call)                                                       \
+	SEC("tp/syscalls/sys_exit_" #name)                                         \
+	int tp_leave_##name(struct trace_event_raw_sys_exit *ctx)                  \
+	{                                                                          \
+		struct pt_regs copy;                                               \
+                                                                                   \
 		return leave(CURRENT(), call, false, saved_regs(&copy), ctx->ret); \
 	}
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use crate::check;
 use crate::cli::{
     Check, CheckOutput, Cli, Command, ConfigArgs, Record, Replay, Report as ReportArgs,
     ReportOutput, Run, RunOutput, Settings,
@@ -21,6 +20,7 @@ use crate::screen::{Screen, Terminal};
 use crate::socket::{ClientError, fetch, listener_pid};
 use crate::support::{HookProbe, Matrix, PagesProbe};
 use crate::table::{View, render};
+use crate::{check, logging};
 
 /// Exit statuses other than 0 (`sysexits.h` where it has a name for it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +96,17 @@ pub type Sink<'a> = dyn FnMut(&Report) -> Result<(), Failure> + 'a;
 
 /// What watches, records and replays.
 pub trait Engine {
-    /// The daemon, until SIGTERM, SIGINT or the end of `watch.limit`. It shows each closed report on the screen.
+    /// The daemon, until SIGTERM, SIGINT or the end of `watch.limit`. It shows each closed report on the screen, and reads
+    /// its settings again at SIGHUP.
     ///
     /// # Errors
     /// When it cannot start.
-    fn run(&self, config: &Config, watch: &Watch, screen: Option<&Screen>) -> Result<(), Failure>;
+    fn run(
+        &self,
+        settings: &Effective,
+        watch: &Watch,
+        screen: Option<&Screen>,
+    ) -> Result<(), Failure>;
 
     /// The same, writing its evidence to `trace`, with hashes for names where it is to be redacted.
     ///
@@ -108,7 +114,7 @@ pub trait Engine {
     /// When it cannot start, or not write.
     fn record(
         &self,
-        config: &Config,
+        settings: &Effective,
         watch: &Watch,
         trace: &Path,
         redact: bool,
@@ -169,20 +175,9 @@ pub fn main(
         out: &mut io::stdout(),
         err: &mut io::stderr(),
         terminal,
-        log: &log_to_standard_error,
+        log: &logging::at,
     };
     ExitCode::from(dispatch(args, &env, engine, &mut io))
-}
-
-fn log_to_standard_error(level: LogLevel) {
-    let started = tracing_subscriber::fmt()
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .with_max_level(tracing::level_filters::LevelFilter::from(level))
-        .try_init();
-    if let Err(error) = started {
-        tracing::debug!(%error, "logging had begun before");
-    }
 }
 
 /// Runs one command; returns its exit status.
@@ -248,18 +243,19 @@ fn run(
     engine: &dyn Engine,
     io: &mut Io<'_>,
 ) -> Result<(), Failure> {
-    let Effective { config, origins } = load(&args.settings, args.interval.as_deref(), env)?;
+    let effective = load(&args.settings, args.interval.as_deref(), env)?;
+    let config = &effective.config;
     let shown = match args.output {
         Some(RunOutput::Table) => true,
         Some(RunOutput::None) => false,
         None => io.terminal.interactive,
     };
     // Lines between the tables of a terminal are for what a human has to know, unless more was asked for.
-    let quiet = shown && io.terminal.interactive && !origins.contains_key("log");
+    let quiet = shown && io.terminal.interactive && !effective.origins.contains_key("log");
     (io.log)(if quiet { LogLevel::Warn } else { config.log });
-    let screen = shown.then(|| Screen::new(io.terminal, place(&config)));
+    let screen = shown.then(|| Screen::new(io.terminal, place(config)));
     let watch = Watch { pids: args.pid.clone(), limit: args.limit };
-    engine.run(&config, &watch, screen.as_ref())
+    engine.run(&effective, &watch, screen.as_ref())
 }
 
 fn record(
@@ -268,10 +264,10 @@ fn record(
     engine: &dyn Engine,
     io: &mut Io<'_>,
 ) -> Result<(), Failure> {
-    let config = load(&args.settings, args.interval.as_deref(), env)?.config;
-    (io.log)(config.log);
+    let effective = load(&args.settings, args.interval.as_deref(), env)?;
+    (io.log)(effective.config.log);
     let watch = Watch { pids: args.pid, limit: args.limit };
-    engine.record(&config, &watch, &args.output, args.redact)
+    engine.record(&effective, &watch, &args.output, args.redact)
 }
 
 fn replay(

@@ -5,6 +5,7 @@
 //! where a later source overrides it. Then the crate `config` merges them, and each value keeps its origin.
 
 mod bounds;
+mod change;
 mod detail;
 mod layers;
 mod otel;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use config::ValueKind;
 use serde::{Deserialize, Serialize};
 
+pub use change::SWAPPED;
 use layers::{Layer, Setting};
 pub use units::parse_duration;
 
@@ -258,6 +260,8 @@ pub struct Effective {
     pub config: Config,
     /// Origin by key.
     pub origins: BTreeMap<String, String>,
+    /// What it was read from, to be read again.
+    pub sources: Sources,
 }
 
 impl Config {
@@ -287,7 +291,11 @@ impl Effective {
         for setting in layers.iter().flat_map(|layer| &layer.0) {
             problems.extend(judge(setting, &keys));
         }
-        if problems.is_empty() { merge(layers) } else { Err(problems) }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let (config, origins) = merge(layers)?;
+        Ok(Self { config, origins, sources: sources.clone() })
     }
 
     /// The configuration as TOML, each setting that is not a default with its origin.
@@ -418,8 +426,8 @@ fn build(layers: Vec<Layer>) -> Result<(Config, BTreeMap<String, String>), confi
     Ok((merged.try_deserialize()?, origins))
 }
 
-/// All layers together.
-fn merge(layers: Vec<Layer>) -> Result<Effective, Vec<Problem>> {
+/// All layers together, and what must hold between settings.
+fn merge(layers: Vec<Layer>) -> Result<(Config, BTreeMap<String, String>), Vec<Problem>> {
     let (config, origins) = build(layers).map_err(|error| {
         vec![Problem {
             origin: "all sources together".to_owned(),
@@ -430,7 +438,7 @@ fn merge(layers: Vec<Layer>) -> Result<Effective, Vec<Problem>> {
     })?;
     let contradictions = config.contradictions();
     if contradictions.is_empty() {
-        return Ok(Effective { config, origins });
+        return Ok((config, origins));
     }
     let problem = |contradiction: bounds::Contradiction| {
         let origin = contradiction.keys.iter().find_map(|key| origins.get(*key));

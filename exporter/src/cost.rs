@@ -117,6 +117,7 @@ impl Cost {
                 vanished: differences.vanished,
                 replaced: differences.replaced,
             },
+            configuration: None,
         }
     }
 

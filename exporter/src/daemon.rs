@@ -17,14 +17,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::asks::Ask;
 use crate::checkpoint::{self, Checkpoint, Life};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Sources};
 use crate::cost::{Cost, Tax, call_nanos};
 use crate::exporting::Exporting;
 use crate::folding::Folding;
 use crate::fuse::Fuser;
+use crate::manager::Manager;
 use crate::plan::Plan;
 use crate::privileges::{self, Privileges};
 use crate::recorder::Recorder;
+use crate::reload::Reload;
 use crate::screen::Screen;
 use crate::socket::{Handler, Refusal, Server, ServerError};
 use crate::sources::scans::chain;
@@ -47,6 +49,8 @@ pub(crate) const INBOX: usize = 256;
 pub struct Setup<'a> {
     /// Configuration.
     pub config: Config,
+    /// What it was read from, and is read from again at SIGHUP.
+    pub sources: Sources,
     /// These processes and their descendants; all without any.
     pub pids: Vec<Tgid>,
     /// Record to this file.
@@ -103,7 +107,8 @@ pub enum DaemonError {
     Export(#[from] crate::otlp::StartError),
 }
 
-/// Runs until SIGTERM, SIGINT or the time limit.
+/// Runs until SIGTERM, SIGINT or the time limit. SIGHUP has a daemon read its configuration again;
+/// one with a screen and a recording end by it.
 ///
 /// # Errors
 /// When it cannot start, or the recording cannot be written.
@@ -111,6 +116,10 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(DaemonError::Signals)?;
+    }
+    let reload = Reload::new(&setup.config, setup.sources.clone());
+    if setup.screen.is_none() && setup.record.is_none() {
+        reload.listen().map_err(DaemonError::Signals)?;
     }
     let proc = Proc::at(&setup.config.root);
     for pid in &setup.pids {
@@ -168,6 +177,8 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
         forgetting: VecDeque::new(),
         recorder,
         exporting,
+        reload,
+        manager: Manager::of_this_process(),
         hooked: started.hooks.is_some(),
         look: now,
         keep: now.after(KEEP_AFTER),
@@ -181,7 +192,9 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     }
     folding.recall(known)?;
     folding.list(now);
+    folding.manager.ready();
     let outcome = folding.run(&inputs, &stop, &directory);
+    folding.manager.stopping();
     drop(server);
     folding.detach.store(true, Ordering::Relaxed);
     // The hooks thread may wait for room in the inbox.

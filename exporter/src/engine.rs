@@ -11,7 +11,7 @@ use memprov_ledger::touch::Sample;
 use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 
 use crate::commands::{Engine, Exit, Failure, Sink, Watch};
-use crate::config::Config;
+use crate::config::{Config, Effective};
 use crate::daemon::{self, Setup, clock_of_run};
 use crate::encode::{Accumulator, Window};
 use crate::fuse::{Fuser, unwatched};
@@ -29,18 +29,23 @@ const SILENT: u32 = 1000;
 pub struct Local;
 
 impl Engine for Local {
-    fn run(&self, config: &Config, watch: &Watch, screen: Option<&Screen>) -> Result<(), Failure> {
-        self.daemon(config, watch, screen, None, false)
+    fn run(
+        &self,
+        settings: &Effective,
+        watch: &Watch,
+        screen: Option<&Screen>,
+    ) -> Result<(), Failure> {
+        self.daemon(settings, watch, screen, None, false)
     }
 
     fn record(
         &self,
-        config: &Config,
+        settings: &Effective,
         watch: &Watch,
         trace: &Path,
         redact: bool,
     ) -> Result<(), Failure> {
-        self.daemon(config, watch, None, Some(trace), redact)
+        self.daemon(settings, watch, None, Some(trace), redact)
     }
 
     fn replay(
@@ -176,14 +181,15 @@ impl Engine for Local {
 impl Local {
     fn daemon(
         &self,
-        config: &Config,
+        settings: &Effective,
         watch: &Watch,
         screen: Option<&Screen>,
         record: Option<&Path>,
         redact: bool,
     ) -> Result<(), Failure> {
         let setup = Setup {
-            config: config.clone(),
+            config: settings.config.clone(),
+            sources: settings.sources.clone(),
             pids: watch.pids.iter().copied().map(Tgid).collect(),
             record: record.map(Path::to_path_buf),
             redact,

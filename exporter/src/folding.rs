@@ -18,8 +18,11 @@ use crate::cost::Cost;
 use crate::daemon::{DaemonError, INBOX, Setup};
 use crate::exporting::Exporting;
 use crate::fuse::{self, Fuser};
+use crate::logging;
+use crate::manager::Manager;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
+use crate::reload::Reload;
 use crate::report::Report;
 use crate::socket::Refusal;
 use crate::sources::scans::{Job, chain};
@@ -53,6 +56,8 @@ pub(crate) struct Folding<'a> {
     pub(crate) forgetting: VecDeque<(MonoTime, Line)>,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) exporting: Exporting,
+    pub(crate) reload: Reload,
+    pub(crate) manager: Manager,
     pub(crate) hooked: bool,
     pub(crate) detach: Arc<AtomicBool>,
     pub(crate) jobs: Sender<Job>,
@@ -98,6 +103,10 @@ impl Folding<'_> {
                 self.take(input)?;
             }
             let now = clock::now();
+            self.manager.alive(now);
+            if self.reload.asked() {
+                self.reload(now);
+            }
             self.release()?;
             self.answer(now);
             if directory.disabled() && self.hooked {
@@ -339,7 +348,9 @@ impl Folding<'_> {
     fn report(&self, pid: Option<Tgid>, now: MonoTime) -> Report {
         let mut report = self.fuser.report(pid, now);
         let differences = self.fuser.ledger().differences();
-        report.agent = Some(self.cost.told(&self.plan.skipped, differences, now));
+        let mut agent = self.cost.told(&self.plan.skipped, differences, now);
+        agent.configuration = Some(self.reload.told());
+        report.agent = Some(agent);
         report
     }
 
@@ -388,6 +399,8 @@ impl Folding<'_> {
                 tracing::error!(error = chain(&error), "the recording cannot be written");
             }
             self.list(now);
+            let processes = self.fuser.ledger().spaces().count();
+            self.manager.status(&format!("{processes} processes are watched"));
         }
         let jobs = self.plan.due(self.fuser.ledger(), now);
         self.send(jobs, now);
@@ -437,6 +450,26 @@ impl Folding<'_> {
         if self.plan.idle() {
             self.window.idle(Source::Scans);
         }
+    }
+
+    /// Reads the configuration again, and takes over what it may change.
+    fn reload(&mut self, now: MonoTime) {
+        self.manager.reloading();
+        let taken = self.reload.read(&self.setup.config);
+        self.reload.settle(taken.as_ref());
+        if let Some(config) = taken {
+            if config.log != self.setup.config.log {
+                logging::at(config.log);
+            }
+            self.fuser.every(config.export.interval);
+            self.plan.every(config.export.interval, config.scan.max_age, now);
+            // No scan, so the watermark of scans stays where it is.
+            if self.jobs.send(Job::Budget(config.scan.budget)).is_err() {
+                tracing::error!("the scan thread ended");
+            }
+            self.setup.config = config;
+        }
+        self.manager.ready();
     }
 
     /// The kill switch: detaches everything, stays up, tells what it knows.

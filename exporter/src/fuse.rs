@@ -63,6 +63,12 @@ impl Fuser {
         }
     }
 
+    /// Closes a pane this often from now on.
+    pub fn every(&mut self, interval: Duration) {
+        self.pane = self.pane.min(self.now.after(interval));
+        self.interval = interval;
+    }
+
     /// Takes in a line. Returns functions whose names are wanted.
     pub fn apply(&mut self, line: Line) -> Vec<Function> {
         match line {

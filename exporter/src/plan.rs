@@ -40,6 +40,12 @@ impl Plan {
         }
     }
 
+    /// Does so with another interval and age from `now` on.
+    pub fn every(&mut self, interval: Duration, max_age: Duration, now: MonoTime) {
+        self.next = self.next.min(now.after(interval));
+        (self.interval, self.max_age) = (interval, max_age);
+    }
+
     /// Asks for a scan of `tgid` now, because somebody waits.
     pub fn urgent(&mut self, ledger: &Ledger, tgid: Tgid, now: MonoTime) -> Job {
         *self.outstanding.entry(tgid).or_default() += 1;

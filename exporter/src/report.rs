@@ -109,6 +109,20 @@ pub struct Agent {
     pub scans: Scans,
     /// How lists of mappings differed from what events had told.
     pub differences: Differences,
+    /// The configuration in effect.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub configuration: Option<Configuration>,
+}
+
+/// Which configuration is in effect, and what came of reading it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// 32 hexadecimal digits, equal for equal settings.
+    pub hash: String,
+    /// Times that it was read again and taken over.
+    pub applied: u64,
+    /// Times that it held mistakes, and the one before stayed.
+    pub refused: u64,
 }
 
 /// What BPF programs cost, as counted for a moment now and then.

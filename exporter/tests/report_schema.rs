@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use jsonschema::Validator;
 use memprov::report::{
-    Agent, Book, BpfCost, Control, Differences, FaultShare, Faults, FirstTouch, FrameView, Host,
-    OwnerRow, Process, Quantity, Report, SCHEMA, Scans, SharedRow, SyscallTax, TouchRow,
+    Agent, Book, BpfCost, Configuration, Control, Differences, FaultShare, Faults, FirstTouch,
+    FrameView, Host, OwnerRow, Process, Quantity, Report, SCHEMA, Scans, SharedRow, SyscallTax,
+    TouchRow,
 };
 use memprov_ledger::evidence::EvidenceClass;
 use serde_json::{Value, json};
@@ -150,6 +151,7 @@ fn maximal() -> Report {
         }),
         scans: Scans { skipped: BTreeMap::from([("still".into(), u64::MAX)]) },
         differences: Differences { adopted: 1, vanished: 2, replaced: 0 },
+        configuration: Some(Configuration { hash: "5e7".into(), applied: 2, refused: 1 }),
     });
     let process = &mut report.processes[0];
     process.pages_unread = true;

@@ -28,6 +28,9 @@ pub const BUILD_VERSION: Key = Key("memprov.build.version");
 /// Something that a host can tell or not, a row of the support matrix (`memprov check`).
 pub const CAPABILITY: Key = Key("memprov.capability");
 
+/// A hash of all settings in effect, equal for equal settings.
+pub const CONFIG_HASH: Key = Key("memprov.config.hash");
+
 /// How a list of mappings differed from what events had told.
 pub const DIFFERENCE: Key = Key("memprov.difference");
 
@@ -81,6 +84,19 @@ pub mod kind {
 
 /// What serves a capability; `none` where nothing does.
 pub const MECHANISM: Key = Key("memprov.mechanism");
+
+/// What came of reading the settings again.
+pub const OUTCOME: Key = Key("memprov.outcome");
+
+/// Values of [`OUTCOME`].
+pub mod outcome {
+    /// The settings held and are in effect.
+    pub const APPLIED: &str = "applied";
+    /// They held mistakes, and those before stayed.
+    pub const REFUSED: &str = "refused";
+    /// All of them.
+    pub const ALL: &[&str] = &[APPLIED, REFUSED];
+}
 
 /// Hash of the owner's content key, the same on every host and after a restart.
 pub const OWNER_ID: Key = Key("memprov.owner.id");
@@ -514,6 +530,30 @@ pub const SAMPLING_PERIOD: Metric = Metric {
     ],
 };
 
+/// Always 1; its attribute says which settings are in effect.
+pub const CONFIG_INFO: Metric = Metric {
+    name: "memprov.config.info",
+    unit: "{configuration}",
+    instrument: Instrument::Gauge,
+    number: Number::Int,
+    brief: "Always 1; its attribute says which settings are in effect.",
+    attributes: &[
+        attribute(CONFIG_HASH, Type::Text, true, &[]),
+    ],
+};
+
+/// Times that the settings were read again (SIGHUP), by what came of it.
+pub const CONFIG_RELOADS: Metric = Metric {
+    name: "memprov.config.reloads",
+    unit: "{reload}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Times that the settings were read again (SIGHUP), by what came of it.",
+    attributes: &[
+        attribute(OUTCOME, Type::Text, true, outcome::ALL),
+    ],
+};
+
 /// Always 1; its attributes say which build of the agent runs.
 pub const BUILD_INFO: Metric = Metric {
     name: "memprov.build_info",
@@ -566,5 +606,7 @@ pub const ALL: &[&Metric] = &[
     &SUPPORT,
     &COVERAGE,
     &SAMPLING_PERIOD,
+    &CONFIG_INFO,
+    &CONFIG_RELOADS,
     &BUILD_INFO,
 ];

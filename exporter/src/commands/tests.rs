@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Engine, Exit, Failure, Io, Sink, Watch, dispatch};
-use crate::config::{Config, LogLevel, STATE_DIR};
+use crate::config::{Config, Effective, LogLevel, STATE_DIR};
 use crate::encode::Accumulator;
 use crate::report::{Host, Report, SCHEMA};
 use crate::screen::{Screen, Terminal};
@@ -41,15 +41,20 @@ impl Notes {
 }
 
 impl Engine for Notes {
-    fn run(&self, config: &Config, watch: &Watch, screen: Option<&Screen>) -> Result<(), Failure> {
-        let interval = config.export.interval;
+    fn run(
+        &self,
+        settings: &Effective,
+        watch: &Watch,
+        screen: Option<&Screen>,
+    ) -> Result<(), Failure> {
+        let interval = settings.config.export.interval;
         self.note(format!("run {interval:?} {watch:?} screen={}", screen.is_some()));
         Ok(())
     }
 
     fn record(
         &self,
-        _config: &Config,
+        _settings: &Effective,
         watch: &Watch,
         trace: &Path,
         redact: bool,

@@ -16,7 +16,7 @@ fn env(pairs: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
     pairs.iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-fn flag(key: &str, value: &str) -> Flag {
+pub(super) fn flag(key: &str, value: &str) -> Flag {
     Flag { flag: "--set".to_owned(), key: key.to_owned(), value: value.to_owned() }
 }
 

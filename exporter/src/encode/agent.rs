@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memprov_semconv::{self as semconv, Key, difference, source_name};
+use memprov_semconv::{self as semconv, Key, difference, outcome, source_name};
 
 use super::rows::{Amount, Number, Rows, level, measured};
 use super::words::{Word, word};
@@ -76,6 +76,14 @@ fn cost(agent: &Agent, count: Count<'_>, rows: &mut Rows) {
     }
     let resident = agent.rss_bytes.and_then(|n| level(i128::from(n)));
     rows.one(&semconv::BUDGET_RESIDENT, &[], resident);
+    if let Some(configuration) = &agent.configuration {
+        let hash = word(semconv::CONFIG_HASH, Arc::<str>::from(configuration.hash.as_str()));
+        rows.one(&semconv::CONFIG_INFO, &[hash], level(1));
+        let reloads =
+            [(outcome::APPLIED, configuration.applied), (outcome::REFUSED, configuration.refused)];
+        let reloads = reloads.iter().filter_map(|(what, n)| count(semconv::OUTCOME, what, *n));
+        rows.say(&semconv::CONFIG_RELOADS, reloads.collect::<Vec<_>>());
+    }
     let skipped = &agent.scans.skipped;
     rows.say(
         &semconv::BUDGET_SCAN_SKIPPED,

@@ -17,8 +17,8 @@ use super::{Accumulator, Identity, Options, Style, Window};
 use crate::config::{Detail, Grain, Histograms, Temporality};
 use crate::otlp::{Fate, Feed};
 use crate::report::{
-    About, Agent, Book, BpfCost, Control, Differences, Faults, Host, OwnerRow, Process, Quantity,
-    Report, SCHEMA, Scans, SharedRow, SyscallTax,
+    About, Agent, Book, BpfCost, Configuration, Control, Differences, Faults, Host, OwnerRow,
+    Process, Quantity, Report, SCHEMA, Scans, SharedRow, SyscallTax,
 };
 use crate::trace::Support;
 
@@ -176,6 +176,7 @@ fn agent() -> Agent {
         }),
         scans: Scans { skipped: BTreeMap::from([("still".to_owned(), 7)]) },
         differences: Differences { adopted: 3, vanished: 0, replaced: 1 },
+        configuration: Some(Configuration { hash: "5e7".to_owned(), applied: 2, refused: 1 }),
     }
 }
 

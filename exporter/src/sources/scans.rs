@@ -34,6 +34,8 @@ pub enum Job {
         /// The one that is not listed: ourselves.
         except: Tgid,
     },
+    /// Keep to another budget from now on, a fraction of one CPU.
+    Budget(f64),
 }
 
 /// Scan time that may be saved up: the first scan of a host of a few hundred small processes.
@@ -88,6 +90,7 @@ impl Thread {
         match job {
             Job::Scan { urgent: true, .. } => self.queue.push_front(job),
             Job::Scan { .. } | Job::List { .. } => self.queue.push_back(job),
+            Job::Budget(fraction) => self.budget = Budget::new(fraction, BURST, clock::now()),
         }
     }
 
@@ -114,6 +117,8 @@ impl Thread {
                 live.dedup();
                 Some(Input::Listed { live, at })
             }
+            // Taken over where it arrived.
+            Job::Budget(_) => None,
         }
     }
 

@@ -272,8 +272,13 @@ fn contradicts(piece: &Piece, mapping: &Mapping) -> bool {
     let private = piece.traits.has(Traits::ANONYMOUS) && !shared;
     let made_anonymous = private && matches!(mapping.backing, Backing::File(_) | Backing::Shmem(_));
     let was = piece.origin.as_ref().and_then(|o| object(o.backing));
+    // Unseen between two runs, another part of the object can have come to where this one was.
+    let remembered = piece.traits.has(Traits::PREDATES) && !piece.traits.has(Traits::UNSEEN);
+    let offset = mapping.offset.wrapping_add(piece.extent.start.wrapping_sub(mapping.extent.start));
+    let moved = remembered && !private && object(mapping.backing).is_some();
     shared != mapping.shared
         || made_anonymous
+        || moved && offset != piece.offset
         || was.is_some_and(|key| object(mapping.backing) != Some(key))
 }
 

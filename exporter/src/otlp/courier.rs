@@ -52,12 +52,6 @@ pub(super) struct Outcome {
     pub(super) refused: Option<String>,
 }
 
-impl Outcome {
-    fn refuse(&mut self, why: String) {
-        self.refused.get_or_insert(why);
-    }
-}
-
 impl<F: Feed> Courier<F> {
     pub(super) fn new(
         settings: Settings,
@@ -137,13 +131,13 @@ impl<F: Feed> Courier<F> {
                 Failure::Passing { why, after } => {
                     self.line = None;
                     self.health.down(&why);
-                    self.count(|stats| stats.retries += 1);
                     self.failures = self.failures.saturating_add(1);
                     waiting.push(part);
                     if self.stopping() {
-                        self.give_up(&waiting, &mut outcome, &why);
+                        self.give_up(&waiting);
                         break;
                     }
+                    self.count(|stats| stats.retries += 1);
                     let pause = self.settings.pace.wait(self.failures, after);
                     let stop = self.orders.wait_for(|order| order.stop.is_some());
                     // Ends early when it is the end; then there is one more attempt.
@@ -241,17 +235,17 @@ impl<F: Feed> Courier<F> {
     }
 
     fn refuse(&self, part: &Part, outcome: &mut Outcome, why: String) {
-        self.count(|stats| {
-            stats.refused += 1;
-            stats.refused_points += part.points;
-        });
-        outcome.refuse(why);
+        self.give_up(std::slice::from_ref(part));
+        outcome.refused.get_or_insert(why);
     }
 
-    fn give_up(&self, waiting: &[Part], outcome: &mut Outcome, why: &str) {
-        for part in waiting {
-            self.refuse(part, outcome, format!("not delivered before the end: {why}"));
-        }
+    /// Counts parts that are never sent again.
+    fn give_up(&self, parts: &[Part]) {
+        let points: u64 = parts.iter().map(|part| part.points).sum();
+        self.count(|stats| {
+            stats.refused += parts.len() as u64;
+            stats.refused_points += points;
+        });
     }
 }
 

@@ -115,20 +115,24 @@ impl Line {
 
     /// What may be meant where the other end speaks something else, or hangs up.
     fn advice(&self, error: &(dyn Error + 'static)) -> &'static str {
-        let hung_up = tls::chain(error).any(|cause| {
-            let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-            let hyper = cause.downcast_ref::<hyper::Error>();
-            matches!(
-                io,
-                Some(ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
-            ) || hyper
-                .is_some_and(|h| h.is_canceled() || h.is_closed() || h.is_incomplete_message())
-        });
+        let cut =
+            tls::chain(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|io| {
+                matches!(
+                    io.kind(),
+                    ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+                )
+            });
+        // A request may be called off because of what the connection met before.
+        let first =
+            tls::chain(error).filter_map(|cause| cause.downcast_ref::<hyper::Error>()).last();
+        let hung_up = cut
+            || first.is_some_and(|e| e.is_canceled() || e.is_closed() || e.is_incomplete_message());
         let connected =
             !error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect);
         match (connected, hung_up, self.settings.tls.is_some(), self.settings.protocol) {
             (false, true, true, _) => "; if the server speaks plain HTTP, use http://",
-            (true, true, true, _) => {
+            // HTTP/2 over TLS was agreed upon: what ends it is an alert, of which HTTP/2 keeps only the text.
+            (true, true, true, _) | (true, false, true, Protocol::Grpc) => {
                 "; if the server wants a client certificate, check export.cert and export.key"
             }
             (true, _, false, Protocol::Grpc) => {

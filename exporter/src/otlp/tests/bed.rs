@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -111,7 +111,15 @@ impl Feed for Outbox {
     }
 }
 
+/// Starts an exporter in a process that logs, if to nowhere: a line that is first met where nobody listens can be taken
+/// for one that nobody wants, by all threads.
 pub(super) fn start(settings: Settings) -> (Outbox, Exporter) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let nowhere = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
+        // Another one that is there already does as well.
+        let _already = tracing::subscriber::set_global_default(nowhere);
+    });
     let outbox = Outbox::default();
     (outbox.clone(), Exporter::start(settings, outbox).unwrap())
 }

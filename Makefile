@@ -5,14 +5,17 @@
 # make e2e     from a workload to a query: memprov, two Collectors, Prometheus (part of test)
 # make collector, collector-full   the Collectors of otel-collector/
 # make bench   benchmarks
+# make deb     the Debian package; make package-test installs, upgrades and purges it in a guest
 # make lint    formats and lints, changing nothing
 # make accept  acceptance workloads beside this tree, where they are
 
 MEMPROV = $(or $(CARGO_TARGET_DIR),target)/release/memprov
+DEB = PATH="$(or $(CARGO_TARGET_DIR),target)/tools/bin:$$PATH" cargo deb --quiet --no-build --strip -p memprov
+PACKAGE_TEST = $(or $(CARGO_TARGET_DIR),target)/package-test
 ACCEPT = ../shared/accept/accept.py
 
 .DEFAULT_GOAL := build
-.PHONY: setup build run test e2e collector collector-full bench lint accept
+.PHONY: setup build run test e2e collector collector-full bench deb package-test lint accept
 
 setup:
 	@.ci/setup test
@@ -51,6 +54,17 @@ bench:
 	@cargo bench --locked --workspace
 	@cargo build --quiet --release --locked -p memprov
 	@tests/perf/perf.py --memprov $(MEMPROV) --pairs 7 calls
+
+deb: build
+	@.ci/setup deb
+	@$(DEB)
+
+package-test: build
+	@.ci/setup deb
+	@mkdir -p $(PACKAGE_TEST)
+	@$(DEB) --deb-version 0.0.1 --fast --output $(PACKAGE_TEST)/first.deb
+	@$(DEB) --deb-version 0.0.2 --fast --output $(PACKAGE_TEST)/second.deb
+	@packaging/tests/run $(PACKAGE_TEST)
 
 lint:
 	@.ci/lint

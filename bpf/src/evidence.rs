@@ -164,6 +164,7 @@ pub(crate) fn set_stack(change: &mut Change, to: StackRef) {
         Change::Unmap { .. }
         | Change::Detach { .. }
         | Change::Name { .. }
+        | Change::Vma { .. }
         | Change::Fork { .. }
         | Change::Exec
         | Change::Exit

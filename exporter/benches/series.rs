@@ -62,6 +62,7 @@ fn report() -> Report {
         source: "daemon".to_owned(),
         generated_at: "2026-09-21T14:14:20Z".to_owned(),
         watching_since: "2026-09-21T14:13:20Z".to_owned(),
+        mechanism: None,
         host: Host::default(),
         processes: vec![process(1, Exact), process(2, Inferred)],
         shared: Vec::new(),

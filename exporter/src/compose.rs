@@ -70,6 +70,7 @@ impl Composer<'_> {
             source: source.to_owned(),
             generated_at: wall::rfc3339(clock, at),
             watching_since: wall::rfc3339(clock, self.header.watching_since),
+            mechanism: self.mechanism(),
             host: self.header.host.clone(),
             processes,
             shared: self.shared(spaces),
@@ -78,6 +79,11 @@ impl Composer<'_> {
             scan_seconds: Histogram::default(),
             about: None,
         }
+    }
+
+    fn mechanism(&self) -> Option<String> {
+        let row = self.header.support.iter().find(|row| row.id == "mapping.lifecycle")?;
+        row.mechanism.clone()
     }
 
     /// Resident bytes by owner id.

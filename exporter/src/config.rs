@@ -140,6 +140,8 @@ choice! {
         TpBtf = "tp_btf",
         /// Tracepoints of the calls alone; 32-bit calls are not seen.
         Tp = "tp",
+        /// No BPF: perf side-band tells of new mappings and processes, scans tell what ended.
+        Sideband = "sideband",
     }
 }
 

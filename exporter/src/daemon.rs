@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use memprov_bpf::{HookStatus, Inject, Mechanism, Options, Scope};
+use memprov_bpf::{Inject, Mechanism, Options, Scope};
 use memprov_ledger::identity::{ModuleId, StackId, StartTicks, Tgid};
 use memprov_ledger::time::{MonoTime, Span};
 use memprov_ledger::touch::Sample;
@@ -20,7 +20,7 @@ use crate::checkpoint::{self, Checkpoint, Life};
 use crate::config::{self, Config, Sources};
 use crate::cost::{Cost, Tax, call_nanos};
 use crate::exporting::Exporting;
-use crate::folding::Folding;
+use crate::folding::{Folding, Watch};
 use crate::fuse::Fuser;
 use crate::manager::Manager;
 use crate::plan::Plan;
@@ -30,9 +30,9 @@ use crate::reload::Reload;
 use crate::screen::Screen;
 use crate::socket::{Handler, Refusal, Server, ServerError};
 use crate::sources::scans::chain;
-use crate::sources::{Input, hooks, names, scans};
+use crate::sources::{Input, hooks, names, scans, sideband};
 use crate::statedir::{StateDir, StateDirError};
-use crate::support::{Matrix, PagesProbe};
+use crate::support::{HookProbe, HookState, Matrix, PagesProbe};
 use crate::symbols::ModuleSource;
 use crate::trace::{Clock, Header, TraceError};
 use crate::window::{Source, Window};
@@ -164,7 +164,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     let server = Server::start(&directory, Arc::new(Door(inbox.clone())))?;
     let now = clock::now();
     let mut window = Window::default();
-    if started.hooks.is_some() {
+    if started.watch != Watch::Nobody {
         // Nothing is released before the hooks spoke for the first time.
         window.passed(Source::Hooks, started.since);
     }
@@ -179,7 +179,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
         exporting,
         reload,
         manager: Manager::of_this_process(),
-        hooked: started.hooks.is_some(),
+        watch: started.watch,
         look: now,
         keep: now.after(KEEP_AFTER),
         detach,
@@ -187,7 +187,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
         wanted,
         setup,
     };
-    if started.hooks.is_none() {
+    if started.watch != Watch::Calls {
         folding.unwatched(started.since);
     }
     folding.recall(known)?;
@@ -197,12 +197,12 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     folding.manager.stopping();
     drop(server);
     folding.detach.store(true, Ordering::Relaxed);
-    // The hooks thread may wait for room in the inbox.
+    // The thread may wait for room in the inbox.
     drop(inputs);
-    if let Some(hooks) = started.hooks
-        && hooks.join().is_err()
+    if let Some(thread) = started.thread
+        && thread.join().is_err()
     {
-        tracing::error!("the hooks thread panicked");
+        tracing::error!("the thread of the hooks panicked");
     }
     folding.exporting.finish(clock::now());
     outcome
@@ -234,22 +234,54 @@ fn recalled(setup: &Setup<'_>, proc: &Proc, directory: &StateDir) -> Checkpoint 
 /// What came of attaching.
 struct Started {
     since: MonoTime,
-    hooks: Option<std::thread::JoinHandle<()>>,
-    status: Vec<HookStatus>,
+    watch: Watch,
+    thread: Option<std::thread::JoinHandle<()>>,
+    probes: Vec<HookProbe>,
     tax: Option<Tax>,
     seed: u32,
 }
 
+type Modules = Sender<(ModuleId, ModuleSource)>;
+
 impl Started {
+    /// Hooks are tried first, then side-band; without either only snapshots are told.
     fn attach(
         setup: &Setup<'_>,
         inbox: &SyncSender<Input>,
-        sources: Sender<(ModuleId, ModuleSource)>,
+        sources: Modules,
         taken: (StackId, ModuleId),
         detach: &Arc<AtomicBool>,
     ) -> Self {
+        let mut started = Self {
+            since: clock::now(),
+            watch: Watch::Nobody,
+            thread: None,
+            probes: Vec::new(),
+            tax: None,
+            seed: host::random_seed(),
+        };
+        if detach.load(Ordering::Relaxed) {
+            tracing::warn!("the kill switch is on: nothing is attached, only snapshots are told");
+        } else if setup.config.hooks.mechanism == config::Mechanism::Sideband {
+            let why = "hooks.mechanism is sideband";
+            started.probes.extend(probing::without_hooks(HookState::Unsupported, why));
+            started.sideband(setup, inbox, detach);
+        } else if !started.hooks(setup, inbox, sources, taken, detach) {
+            started.sideband(setup, inbox, detach);
+        }
+        started
+    }
+
+    /// Whether there are hooks.
+    fn hooks(
+        &mut self,
+        setup: &Setup<'_>,
+        inbox: &SyncSender<Input>,
+        sources: Modules,
+        taken: (StackId, ModuleId),
+        detach: &Arc<AtomicBool>,
+    ) -> bool {
         let config = &setup.config;
-        let seed = host::random_seed();
         let options = Options {
             scope: if setup.pids.is_empty() {
                 Scope::All { except: Tgid(std::process::id()) }
@@ -257,7 +289,7 @@ impl Started {
                 Scope::Only(setup.pids.clone())
             },
             mechanism: match config.hooks.mechanism {
-                config::Mechanism::Auto => None,
+                config::Mechanism::Auto | config::Mechanism::Sideband => None,
                 config::Mechanism::Fentry => Some(Mechanism::Fentry),
                 config::Mechanism::TpBtf => Some(Mechanism::TpBtf),
                 config::Mechanism::Tp => Some(Mechanism::Tp),
@@ -265,28 +297,18 @@ impl Started {
             lifecycle_ring: config.rings.lifecycle,
             stack_ring: config.rings.stacks,
             first_touch: config.first_touch.enabled.then_some(config.first_touch.probability),
-            seed,
+            seed: self.seed,
             inject: Inject {
                 lifecycle: config.inject.lifecycle,
                 stacks: config.inject.stacks,
                 faults: config.inject.faults,
             },
         };
-        if detach.load(Ordering::Relaxed) {
-            tracing::warn!("the kill switch is on: nothing is attached, only snapshots are told");
-            return Self { since: clock::now(), hooks: None, status: Vec::new(), tax: None, seed };
-        }
         let root = config.root.clone();
         let before = call_nanos();
-        match hooks::start(
-            options,
-            root,
-            taken,
-            config.inject.queue,
-            inbox.clone(),
-            sources,
-            Arc::clone(detach),
-        ) {
+        let stop = Arc::clone(detach);
+        match hooks::start(options, root, taken, config.inject.queue, inbox.clone(), sources, stop)
+        {
             Ok((attached, thread)) => {
                 for status in &attached.status {
                     tracing::info!(
@@ -298,34 +320,62 @@ impl Started {
                     );
                 }
                 let nanos = (call_nanos() - before).max(0.0);
-                Self {
-                    since: attached.since,
-                    hooks: Some(thread),
-                    status: attached.status,
-                    tax: Some(Tax { nanos, calls: attached.calls }),
-                    seed,
-                }
+                self.since = attached.since;
+                (self.watch, self.thread) = (Watch::Calls, Some(thread));
+                self.probes = probing::hooks(&attached.status);
+                self.tax = Some(Tax { nanos, calls: attached.calls });
+                true
+            }
+            Err(error) => {
+                let why = chain(&error);
+                tracing::error!(
+                    error = why,
+                    "no hooks: call sites are unknown, and what is unmapped is found by scans; \
+                     `memprov check` says more"
+                );
+                self.probes.extend(probing::without_hooks(HookState::Refused, &why));
+                false
+            }
+        }
+    }
+
+    fn sideband(&mut self, setup: &Setup<'_>, inbox: &SyncSender<Input>, detach: &Arc<AtomicBool>) {
+        let options = sideband::Options {
+            root: setup.config.root.clone(),
+            room: setup.config.rings.lifecycle,
+            pids: setup.pids.clone(),
+        };
+        match sideband::start(options, inbox.clone(), Arc::clone(detach)) {
+            Ok((since, thread)) => {
+                tracing::info!("perf side-band tells of new mappings, fork, exec and exit");
+                self.since = since;
+                (self.watch, self.thread) = (Watch::Sideband, Some(thread));
+                self.probes.extend(probing::sideband(&Ok::<_, sideband::StartError>(())));
             }
             Err(error) => {
                 tracing::error!(
                     error = chain(&error),
-                    "no hooks: every mapping is told as preexisting; `memprov check` says more"
+                    "no side-band either: all mappings are found by scans"
                 );
-                Self { since: clock::now(), hooks: None, status: Vec::new(), tax: None, seed }
+                self.since = clock::now();
+                self.probes.extend(probing::sideband(&Err(error)));
             }
         }
     }
 
     fn header(&self, setup: &Setup<'_>, pages: PagesProbe) -> Header {
         let touch = &setup.config.first_touch;
-        let on = touch.enabled && self.hooks.is_some();
+        let on = touch.enabled && self.watch == Watch::Calls;
         let root = &setup.config.root;
-        let probes = check::probe(root, probing::hooks(&self.status), pages);
+        let probes = check::probe(root, self.probes.clone(), pages);
+        let suspended = clock::suspended().as_nanos();
+        let boot = u128::from(self.since.0).saturating_add(suspended);
         Header {
             schema: crate::trace::SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             clock: clock_of_run(),
             watching_since: self.since,
+            watching_ticks: u64::try_from(boot).ok().map(clock::ticks_of_boottime),
             host: host::describe(&setup.config.root),
             scope: crate::trace::Scope {
                 all: setup.pids.is_empty(),

@@ -103,6 +103,8 @@ impl Engine for Local {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             clock: clock_of_run(),
             watching_since: clock::now(),
+            // All that is read is older.
+            watching_ticks: None,
             host: host::describe(&config.root),
             scope: Scope { all: pid.is_none(), pids: pid.into_iter().collect() },
             sample: Sample::default(),
@@ -171,7 +173,8 @@ impl Engine for Local {
     }
 
     fn probe(&self, config: &Config) -> (Vec<HookProbe>, PagesProbe) {
-        let hooks = probing::hooks(&memprov_bpf::probe());
+        let mut hooks = probing::hooks(&memprov_bpf::probe());
+        hooks.extend(probing::sideband(&memprov_perfmem::probe_sideband(&config.root)));
         let scanner = Scanner::new(Proc::at(&config.root), ScanOptions::default());
         let pages = probing::pages(&config.root, &scanner);
         (hooks, pages)

@@ -45,6 +45,17 @@ const KEEP_EVERY: Duration = Duration::from_secs(600);
 /// How long names may delay a report.
 const NAMES: Duration = Duration::from_secs(3);
 
+/// Who tells of what happens to address spaces, beside the scans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// Hooks: every call.
+    Calls,
+    /// Side-band: what came to be, not what ended.
+    Sideband,
+    /// Nobody.
+    Nobody,
+}
+
 /// The fuser's thread: everything that the daemon knows and has under way.
 pub(crate) struct Folding<'a> {
     pub(crate) fuser: Fuser,
@@ -58,7 +69,7 @@ pub(crate) struct Folding<'a> {
     pub(crate) exporting: Exporting,
     pub(crate) reload: Reload,
     pub(crate) manager: Manager,
-    pub(crate) hooked: bool,
+    pub(crate) watch: Watch,
     pub(crate) detach: Arc<AtomicBool>,
     pub(crate) jobs: Sender<Job>,
     pub(crate) wanted: Sender<Vec<Function>>,
@@ -109,7 +120,7 @@ impl Folding<'_> {
             }
             self.release()?;
             self.answer(now);
-            if directory.disabled() && self.hooked {
+            if directory.disabled() && self.watch != Watch::Nobody {
                 self.disable(now)?;
             }
             let over = stop.load(Ordering::Relaxed)
@@ -139,7 +150,7 @@ impl Folding<'_> {
                         table => self.apply(table)?,
                     }
                 }
-                if self.hooked {
+                if self.watch != Watch::Nobody {
                     self.window.passed(Source::Hooks, upto);
                 }
             }
@@ -167,8 +178,8 @@ impl Folding<'_> {
         self.plan.done(tgid);
         match outcome {
             Outcome::Seen(seen) => {
-                if !self.hooked {
-                    // Nobody saw what happened before.
+                if self.watch != Watch::Calls {
+                    // Nobody saw all that happened before.
                     self.unseen(seen.when.begin, tgid);
                 }
                 self.window.push(Evidence::Residency(seen));
@@ -481,7 +492,7 @@ impl Folding<'_> {
     }
 
     fn unhook(&mut self, now: MonoTime) {
-        self.hooked = false;
+        self.watch = Watch::Nobody;
         self.window.idle(Source::Hooks);
         self.cost.detached();
         self.unwatched(now);
@@ -493,7 +504,7 @@ impl Folding<'_> {
         gaps.into_iter().for_each(|gap| self.window.push(gap));
     }
 
-    /// Without hooks everything may have changed since anybody looked.
+    /// Without hooks anything may have changed since anybody looked.
     fn unseen(&mut self, now: MonoTime, whose: Tgid) {
         let when = Span::at(now);
         let gap = Gap { when, stream: Stream::Lifecycle, lost: 0, whose: Some(whose) };

@@ -46,7 +46,8 @@ impl Fuser {
     /// A fuser of evidence that `header` describes. `source` is the report's: `daemon`, `replay`, `snapshot`.
     #[must_use]
     pub fn new(header: Header, source: &'static str, interval: Duration) -> Self {
-        let ledger = Ledger::new(header.watching_since, header.sample);
+        let ledger =
+            Ledger::new(header.watching_since, header.sample).with_start(header.watching_ticks);
         let since = header.watching_since;
         let (identity, support) = (header.identity.clone(), header.support.clone());
         Self {

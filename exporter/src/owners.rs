@@ -92,9 +92,11 @@ impl Naming<'_> {
             Backing::Shmem(_) | Backing::File(_) => {
                 let path = path.unwrap_or("file");
                 let image = self.images.contains(path);
-                let by_system = matches!(made, Made::Loader | Made::Unseen);
+                // Hardly anybody but the loader maps what is mapped executable, if the call is not known.
+                let by_system = matches!(made, Made::Loader | Made::Unseen | Made::Lost);
                 if image && by_system {
-                    self.finish("image", template(path), &Made::Loader, claim)
+                    let made = if matches!(made, Made::Lost) { &made } else { &Made::Loader };
+                    self.finish("image", template(path), made, claim)
                 } else {
                     self.finish("file", template(path), &made, claim)
                 }
@@ -104,6 +106,7 @@ impl Naming<'_> {
     }
 
     fn anonymous(&self, path: Option<&str>, made: &Made, claim: &Claim) -> Owner {
+        let predates = claim.traits.has(Traits::PREDATES);
         match (path, made) {
             (Some(path), _) if path.starts_with("[anon") => {
                 self.finish("named", template(path), made, claim)
@@ -119,25 +122,30 @@ impl Naming<'_> {
             (_, Made::Pending) => {
                 self.finish("pending", "names not looked up yet".to_owned(), made, claim)
             }
-            (_, Made::Lost) => {
-                self.finish("mapping", "call site unknown (stack lost)".to_owned(), made, claim)
-            }
+            (_, Made::Lost) => self.unknown(claim),
             (_, Made::Arena(arena)) => self.finish("arena", format!("arena:{arena}"), made, claim),
             (_, Made::Site(site)) => {
                 let shm = claim.traits.has(Traits::SHARED);
                 let kind = if shm { "shm" } else { "mapping" };
                 self.finish(kind, site.name.clone(), made, claim)
             }
-            (Some("[heap]"), Made::Unseen) => {
+            (Some("[heap]"), Made::Unseen) if predates => {
                 self.finish("preexisting", "heap from before the watch".to_owned(), made, claim)
             }
-            (Some(path), Made::Unseen) if path.starts_with('[') => {
+            (Some(path), Made::Unseen) if path.starts_with('[') && path != "[heap]" => {
                 self.finish("other", path.to_owned(), made, claim)
             }
-            (_, Made::Unseen) => {
+            (_, Made::Unseen) if predates => {
                 self.finish("preexisting", "mapped before the watch".to_owned(), made, claim)
             }
+            (_, Made::Unseen) => self.unknown(claim),
         }
+    }
+
+    /// The owner of what was mapped during the watch by a call that was not seen, or not whole.
+    fn unknown(&self, claim: &Claim) -> Owner {
+        let label = "call site unknown (stack lost)".to_owned();
+        self.finish("mapping", label, &Made::Lost, claim)
     }
 
     /// The owner of first touches by `stack`.
@@ -341,7 +349,58 @@ fn component(part: &str, volatile: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::template;
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use memprov_ledger::book::Claim;
+    use memprov_ledger::evidence::{Backing, EvidenceClass, StackRef};
+    use memprov_ledger::identity::ObjectKey;
+    use memprov_ledger::pieces::{Origin, Traits};
+
+    use super::{Naming, template};
+    use crate::tables::Tables;
+
+    /// Kind, name and class of the owner of a claim whose call is not known.
+    fn named(
+        traits: u32,
+        origin: Option<(Backing, &str)>,
+        stack: StackRef,
+    ) -> (&'static str, String, EvidenceClass) {
+        let (tables, images) = (Tables::default(), BTreeSet::from([Arc::from("/lib/x.so")]));
+        let origin =
+            origin.map(|(backing, path)| Arc::new(Origin { backing, path: Some(path.into()) }));
+        let claim = Claim { stack, origin, traits: Traits(traits) };
+        let owner = Naming { tables: &tables, images: &images }.owner(&claim);
+        (owner.kind, owner.name, owner.class)
+    }
+
+    #[test]
+    fn only_what_was_there_before_the_watch_is_called_preexisting() {
+        let heap = Some((Backing::Anonymous, "[heap]"));
+        for (origin, name) in
+            [(None, "mapped before the watch"), (heap, "heap from before the watch")]
+        {
+            let (kind, told, _) = named(Traits::UNSEEN | Traits::PREDATES, origin, StackRef::None);
+            assert_eq!((kind, &*told), ("preexisting", name));
+            for (traits, stack) in
+                [(Traits::UNSEEN, StackRef::None), (Traits::INFERRED, StackRef::Lost)]
+            {
+                let (kind, told, class) = named(traits, origin, stack);
+                assert_eq!((kind, &*told), ("mapping", "call site unknown (stack lost)"));
+                assert_eq!(class, EvidenceClass::Inferred);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_mapped_executable_is_an_image_although_nobody_saw_the_loader() {
+        let file = |path| Some((Backing::File(ObjectKey { major: 8, minor: 1, inode: 7 }), path));
+        let (kind, _, class) = named(0, file("/lib/x.so"), StackRef::Lost);
+        assert_eq!((kind, class), ("image", EvidenceClass::Inferred));
+        assert_eq!(named(0, file("/data"), StackRef::Lost).0, "file");
+        let (kind, _, class) = named(Traits::UNSEEN, file("/lib/x.so"), StackRef::None);
+        assert_eq!((kind, class), ("image", EvidenceClass::Exact));
+    }
 
     #[test]
     fn a_template_keeps_words_and_drops_what_changes() {

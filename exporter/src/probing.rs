@@ -6,7 +6,8 @@ use memprov_bpf::HookStatus;
 use memprov_ledger::evidence::EvidenceClass;
 use memprov_proc::{RssAccuracy, Scanner};
 
-use crate::support::{Class, HookProbe, HookState, Matrix, PagesProbe, State};
+use crate::sources::scans::chain;
+use crate::support::{Class, HookProbe, HookState, Matrix, PagesProbe, SIDEBAND, State};
 use crate::trace::Support;
 
 /// What came of the hooks.
@@ -23,6 +24,30 @@ pub fn hooks(statuses: &[HookStatus]) -> Vec<HookProbe> {
         reason: status.reason.clone(),
     };
     statuses.iter().map(probe).collect()
+}
+
+/// What came of hooks that were not tried one by one: none loads, for one reason.
+#[must_use]
+pub fn without_hooks(state: HookState, reason: &str) -> [HookProbe; 3] {
+    rows("bpf", state, reason)
+}
+
+/// What came of side-band, which serves several kinds of hook or none.
+#[must_use]
+pub fn sideband<E: std::error::Error>(tried: &Result<(), E>) -> [HookProbe; 3] {
+    match tried {
+        Ok(()) => rows(SIDEBAND, HookState::Attached, ""),
+        Err(error) => rows(SIDEBAND, HookState::Refused, &chain(error)),
+    }
+}
+
+fn rows(mechanism: &str, state: HookState, reason: &str) -> [HookProbe; 3] {
+    ["mapping", "compat", "process"].map(|id| HookProbe {
+        id: id.to_owned(),
+        state,
+        mechanism: mechanism.to_owned(),
+        reason: reason.to_owned(),
+    })
 }
 
 /// How pages can be read below `root`.

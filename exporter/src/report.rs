@@ -25,6 +25,10 @@ pub struct Report {
     pub generated_at: String,
     /// Since when lifecycle events are seen.
     pub watching_since: String,
+    /// The mechanism that tells of lifecycle events (`mapping.lifecycle` of `memprov check`), as the run began with it;
+    /// `None`: scans alone do.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub mechanism: Option<String>,
     /// The host it speaks of.
     pub host: Host,
     /// One per live process.

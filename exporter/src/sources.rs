@@ -1,7 +1,8 @@
 //! The sources: one blocking thread each, all writing to the fuser's inbox.
 //!
 //! ```text
-//!  hooks thread: rings -> unwind ─────┐
+//!  hooks thread: rings -> unwind ─────┐   or, where no hooks load:
+//!  sideband thread: rings of perf ────┤
 //!  scan thread: jobs -> /proc ────────┤ bounded inbox ─▶ fuser thread
 //!  names thread: functions -> names ──┘
 //! ```
@@ -11,6 +12,7 @@
 pub mod hooks;
 pub mod names;
 pub mod scans;
+pub mod sideband;
 
 use memprov_bpf::RunTime;
 use memprov_ledger::evidence::{Residency, Total};
@@ -23,7 +25,7 @@ use crate::trace::Line;
 /// What reaches the fuser.
 #[derive(Debug)]
 pub enum Input {
-    /// From the hooks: tables before evidence. Nothing later ends before `upto`.
+    /// From the hooks, or from side-band in their place: tables before evidence. Nothing later ends before `upto`.
     Hooks {
         /// Tables and evidence.
         lines: Vec<Line>,
@@ -32,7 +34,7 @@ pub enum Input {
     },
     /// What the hooks' programs cost while they were counted.
     Counted(RunTime),
-    /// The hooks ended, with the reason.
+    /// The hooks, or what stands in their place, ended; with the reason.
     HooksEnded(String),
     /// A job of the scan thread is done. Nothing later begins before `upto`.
     Scanned {

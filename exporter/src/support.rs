@@ -6,10 +6,14 @@ use memprov_damon::Presence;
 use memprov_perfmem::Verdict;
 use serde::{Deserialize, Serialize};
 
+mod calls;
 mod rules;
 
 /// The schema of `memprov check --output json`.
 pub const SCHEMA: &str = "memprov.check/1";
+
+/// The mechanism that serves where no BPF program loads.
+pub const SIDEBAND: &str = "perf-sideband";
 
 /// Whether a capability is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ pub(crate) mod text;
 use std::collections::BTreeSet;
 
 use crate::report::{Process, Report, SharedRow};
+use crate::support::SIDEBAND;
 use equation::Sum;
 use owners::{Row, rows};
 use text::{Paint, age, bytes, clean, clock, elide, fit, percent, wrap};
@@ -180,7 +181,9 @@ fn one_process(
             None => "too few pages sampled for first touch".to_owned(),
         });
     }
-    if !process.lossless {
+    if report.mechanism.as_deref() == Some(SIDEBAND) {
+        facts.push("by perf side-band: no call sites, owners are inferred".to_owned());
+    } else if !process.lossless {
         facts.push("records were lost: owners are inferred".to_owned());
     }
     out.extend(wrap(&facts, width.saturating_sub(2), "").into_iter().map(|l| format!("  {l}")));
@@ -226,6 +229,7 @@ fn losses(report: &Report, width: usize, paint: Paint, out: &mut Vec<String>) {
             "lifecycle" => {
                 "owners of the processes concerned are inferred until they are read again"
             }
+            "sideband" => "new mappings of any process are inferred until it is read again",
             "stacks" => "the mappings are known, who asked for them is not",
             "faults" => "first touch rests on fewer pages",
             "queue" => "the daemon was too slow, and the processes concerned are read again",

@@ -45,6 +45,7 @@ fn minimal() -> Report {
         source: "snapshot".into(),
         generated_at: "2025-11-29T20:00:00Z".into(),
         watching_since: "2025-11-29T20:00:00Z".into(),
+        mechanism: None,
         host: Host::default(),
         processes: Vec::new(),
         shared: Vec::new(),
@@ -137,6 +138,7 @@ fn maximal() -> Report {
     let mut report = sparse();
     report.scan_seconds.record(0.1, 1.0);
     report.source = "daemon".into();
+    report.mechanism = Some("fentry".into());
     report.host = Host { kernel: "6.18.0".into(), nodes: 2, no_pmu: Some("no PMU".into()) };
     report.lost = BTreeMap::from([("lifecycle".into(), 3)]);
     report.agent = Some(Agent {

@@ -102,6 +102,7 @@ fn report(processes: Vec<Process>) -> Report {
         source: "daemon".to_owned(),
         generated_at: "2026-11-29T12:00:05.500Z".to_owned(),
         watching_since: "2026-11-29T11:58:00Z".to_owned(),
+        mechanism: None,
         host: Host {
             kernel: "6.18.44".to_owned(),
             nodes: 1,
@@ -336,13 +337,30 @@ fn hostile_names_cannot_command_the_terminal_or_break_lines() {
 fn losses_are_shown_with_what_they_mean_and_only_when_there_are_any() {
     let mut lossy = report(vec![process(1, "a", &[("anon", book(4096, 0, 0))], Vec::new())]);
     assert!(!render(&lossy, &View::default()).contains("Lost"));
-    for (stream, count) in
-        [("lifecycle", 12), ("stacks", 3), ("faults", 1), ("queue", 2), ("scans", 0)]
-    {
+    for (stream, count) in [
+        ("lifecycle", 12),
+        ("sideband", 5),
+        ("stacks", 3),
+        ("faults", 1),
+        ("queue", 2),
+        ("scans", 0),
+    ] {
         lossy.lost.insert(stream.to_owned(), count);
     }
     lossy.host = Host { kernel: "5.10.0".to_owned(), nodes: 4, no_pmu: None };
     golden("losses.txt", &render(&lossy, &View::default()));
+}
+
+#[test]
+fn a_process_that_is_watched_by_side_band_says_what_that_means() {
+    let mut weak = process(1, "a", &[("anon", book(4096, 0, 0))], Vec::new());
+    weak.lossless = false;
+    let mut report = report(vec![weak]);
+    assert!(render(&report, &View::default()).contains("records were lost"));
+    report.mechanism = Some("perf-sideband".to_owned());
+    let text = render(&report, &View::default());
+    assert!(text.contains("by perf side-band: no call sites, owners are inferred"), "{text}");
+    assert!(!text.contains("records were lost"), "{text}");
 }
 
 #[test]

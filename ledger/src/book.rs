@@ -105,7 +105,7 @@ pub struct Claim {
 
 impl Claim {
     pub(crate) fn of(piece: &Piece) -> Self {
-        let history = Traits::DOUBTED | Traits::INFERRED | Traits::LATE | Traits::PREDATES;
+        let history = Traits::DOUBTED | Traits::INFERRED | Traits::LATE;
         let traits = Traits(piece.traits.0 & !history);
         Self { stack: piece.stack, origin: piece.origin.clone(), traits }
     }

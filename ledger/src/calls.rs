@@ -14,9 +14,10 @@
 use std::sync::Arc;
 
 use crate::evidence::{Backing, Change, Lifecycle, MapFlags, StackRef};
-use crate::identity::{Extent, PAGE};
+use crate::identity::{Extent, ObjectKey, PAGE};
 use crate::pieces::{Origin, Piece, Traits};
 use crate::ranges::RangeSet;
+use crate::scan::object;
 use crate::space::{Attach, Mark, Moved, Open, Space};
 use crate::time::{MonoTime, Span};
 
@@ -25,9 +26,10 @@ impl Change {
     pub(crate) fn extents(&self) -> [Extent; 2] {
         let none = Extent::default();
         match self {
-            Self::Map { extent, .. } | Self::Unmap { extent } | Self::Doubt { extent } => {
-                [*extent, none]
-            }
+            Self::Map { extent, .. }
+            | Self::Unmap { extent }
+            | Self::Vma { extent, .. }
+            | Self::Doubt { extent } => [*extent, none],
             Self::Remap { from, to, .. } => [*from, *to],
             Self::Brk { old, new, .. } => {
                 [Extent { start: page_up(*old.min(new)), end: page_up(*old.max(new)) }, none]
@@ -52,6 +54,7 @@ impl Space {
             Change::Attach { at, stack } => self.attach(Attach { at: *at, when, stack: *stack }),
             Change::Detach { at } => self.detach(*at, when),
             Change::Name { extent, name } => self.name(*extent, name.as_deref()),
+            Change::Vma { extent, object, flags } => self.vma(*extent, *object, flags, when),
             Change::Doubt { extent } => {
                 self.contest(*extent, when);
                 self.take_displaced(*extent, when);
@@ -71,6 +74,41 @@ impl Space {
         let traits = Traits::of_call(flags, extent.len());
         let piece = Piece { extent, id, born: when, traits, offset, stack, origin: None };
         self.place(extent, [piece], flags.fixed, when);
+    }
+
+    /// A mapping as it is now. What can be a part of it goes on, what cannot has ended, and the rest is new; all of it is
+    /// inferred, since what went on may have ended and come back.
+    fn vma(&mut self, extent: Extent, object: Option<ObjectKey>, flags: &MapFlags, when: Span) {
+        let others: Vec<Extent> = self
+            .pieces
+            .overlapping(extent)
+            .filter(|piece| !continues(piece, extent, object, flags))
+            .map(|piece| piece.extent.intersect(extent))
+            .collect();
+        for other in others {
+            self.end(other, Span { begin: self.read.min(when.begin), end: when.end });
+        }
+        for hole in self.pieces.holes(extent) {
+            let traits = Traits::of_call(flags, hole.len());
+            let offset = if flags.anonymous {
+                hole.start
+            } else {
+                flags.offset.wrapping_add(hole.start.wrapping_sub(extent.start))
+            };
+            let piece = Piece {
+                extent: hole,
+                id: self.mint(),
+                born: when,
+                traits: Traits(traits.0 | Traits::INFERRED),
+                offset,
+                stack: StackRef::Lost,
+                origin: None,
+            };
+            self.pieces.insert(piece);
+        }
+        self.endless = true;
+        let exec = if flags.exec { Traits::EXEC } else { 0 };
+        self.pieces.update(extent, |piece| piece.traits.0 |= Traits::INFERRED | exec);
     }
 
     /// Puts new pieces into `extent`, where whatever was there has ended: by this call if it is `fixed`, else by
@@ -310,6 +348,18 @@ impl Space {
             _ => piece.origin.clone_from(&origin),
         });
     }
+}
+
+/// Whether `piece` can be a part of the mapping of `object` at `extent`.
+fn continues(piece: &Piece, extent: Extent, of: Option<ObjectKey>, flags: &MapFlags) -> bool {
+    let known = piece.origin.as_ref().map(|origin| object(origin.backing));
+    let placed = piece.offset_of(extent.start) == flags.offset;
+    let alike = match known {
+        Some(known) => known == of || of.is_none() && !flags.anonymous,
+        // What a list showed without an origin is anonymous.
+        None => (piece.private_anonymous() || piece.traits.has(Traits::UNSEEN)) == flags.anonymous,
+    };
+    piece.traits.has(Traits::SHARED) == flags.shared && alike && (flags.anonymous || placed)
 }
 
 /// New addresses `extent` for the interval of `last`, behind it.

@@ -147,6 +147,17 @@ pub enum Change {
         #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
         name: Option<Arc<str>>,
     },
+    /// The kernel told of a mapping as it is now (perf's MMAP2 record): new, grown, merged with its neighbours, or with
+    /// another protection. What was there before is not told, nor who asked.
+    Vma {
+        /// The whole mapping.
+        extent: Extent,
+        /// The object behind it, if it has one.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        object: Option<ObjectKey>,
+        /// What kind of mapping it is, as far as the record shows.
+        flags: MapFlags,
+    },
     /// A process was made.
     Fork {
         /// The new process.
@@ -383,6 +394,8 @@ pub struct Gap {
 pub enum Stream {
     /// Lifecycle records.
     Lifecycle,
+    /// Side-band records of perf, which stand for lifecycle records where no hooks load.
+    Sideband,
     /// Stacks of lifecycle records and faults.
     Stacks,
     /// Sampled faults.
@@ -401,14 +414,15 @@ fn is_zero(n: &u64) -> bool {
 
 impl Stream {
     /// All streams.
-    pub const ALL: [Self; 5] =
-        [Self::Lifecycle, Self::Stacks, Self::Faults, Self::Queue, Self::Scans];
+    pub const ALL: [Self; 6] =
+        [Self::Lifecycle, Self::Sideband, Self::Stacks, Self::Faults, Self::Queue, Self::Scans];
 
     /// Its stable short name.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
             Self::Lifecycle => "lifecycle",
+            Self::Sideband => "sideband",
             Self::Stacks => "stacks",
             Self::Faults => "faults",
             Self::Queue => "queue",

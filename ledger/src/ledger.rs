@@ -25,6 +25,8 @@ pub(crate) struct Ended {
 #[derive(Clone, Debug)]
 pub struct Ledger {
     watching_since: MonoTime,
+    /// The same on the clock of start times.
+    watching_ticks: Option<StartTicks>,
     sample: Sample,
     next: u64,
     pub(crate) spaces: BTreeMap<SpaceId, Space>,
@@ -44,6 +46,7 @@ impl Ledger {
     pub fn new(watching_since: MonoTime, sample: Sample) -> Self {
         Self {
             watching_since,
+            watching_ticks: None,
             sample,
             next: 0,
             spaces: BTreeMap::new(),
@@ -54,6 +57,13 @@ impl Ledger {
             uncounted: BTreeSet::new(),
             differences: Differences::default(),
         }
+    }
+
+    /// The same ledger, which knows by its start that a process is younger than the watch although nobody told so.
+    /// `ticks`: when the watch began, on the clock of start times.
+    #[must_use]
+    pub fn with_start(self, ticks: Option<StartTicks>) -> Self {
+        Self { watching_ticks: ticks, ..self }
     }
 
     /// Takes in one piece of evidence. Evidence comes in order of its end; lifecycle before observation.
@@ -272,8 +282,13 @@ impl Ledger {
         if other {
             self.leave(tgid, when, None);
         }
+        let (since, ticks) = (self.watching_since, self.watching_ticks);
         let space = self.space_of(tgid);
         space.starts.entry(tgid).or_insert(start);
+        // In the tick in which the watch began it may have been there before.
+        if ticks.is_some_and(|ticks| start > ticks) {
+            space.began(since);
+        }
         space
     }
 
@@ -357,7 +372,7 @@ impl Ledger {
         let lost = self.lost.entry(gap.stream).or_default();
         *lost = lost.saturating_add(gap.lost);
         match gap.stream {
-            Stream::Lifecycle | Stream::Queue => match gap.whose {
+            Stream::Lifecycle | Stream::Sideband | Stream::Queue => match gap.whose {
                 Some(tgid) => self.lose(tgid, gap.when),
                 None => {
                     self.spaces.values_mut().for_each(|s| s.lose(gap.when.end));

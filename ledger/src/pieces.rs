@@ -38,7 +38,7 @@ impl Traits {
     pub const NORESERVE: u32 = 1 << 6;
     /// `MAP_HUGETLB`.
     pub const HUGETLB: u32 = 1 << 7;
-    /// `PROT_EXEC` when it was made.
+    /// `PROT_EXEC` when it was made, or later as far as that was told.
     pub const EXEC: u32 = 1 << 8;
     /// `PROT_NONE` when it was made.
     pub const INACCESSIBLE: u32 = 1 << 9;

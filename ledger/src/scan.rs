@@ -71,7 +71,12 @@ impl Space {
         let busy = self.changed >= seen.when.begin || self.loss > seen.when.begin;
         let differences = match &seen.maps {
             Some(maps) => self.reconcile(maps, seen.when, watching_since),
-            None => Differences::default(),
+            None => {
+                if self.endless {
+                    self.pieces = PieceMap::default();
+                }
+                Differences::default()
+            }
         };
         let at_rest = !busy && seen.before == seen.after;
         self.totals(seen.when, seen.after);
@@ -292,6 +297,7 @@ pub(crate) fn inherit(child: &mut PieceMap, parent: &PieceMap) {
             if own.traits.has(Traits::UNSEEN) && own.origin == piece.origin {
                 own.id = piece.id;
                 own.offset = piece.offset_of(own.extent.start);
+                own.traits.0 |= piece.traits.0 & Traits::PREDATES;
             }
         });
     }

@@ -130,6 +130,8 @@ pub struct Space {
     pub(crate) unread: bool,
     /// A list of mappings was taken in, here or before the fork.
     pub(crate) listed: bool,
+    /// Its mappings are told without their ends: without lists, what was told says nothing of what is there.
+    pub(crate) endless: bool,
     /// Some range is open or in doubt.
     pub(crate) doubt: bool,
     /// End of the newest call that left a question.
@@ -177,6 +179,7 @@ impl Space {
             loss: MonoTime(0),
             unread: true,
             listed: false,
+            endless: false,
             doubt: false,
             doubted: MonoTime(0),
             resolved: MonoTime(0),
@@ -187,6 +190,12 @@ impl Space {
             faults: SampledFaults::default(),
             first_faults: None,
         }
+    }
+
+    /// It was not there before `at`.
+    pub(crate) fn began(&mut self, at: MonoTime) {
+        self.born = self.born.max(at);
+        self.read = self.read.max(at);
     }
 
     /// A copy as fork makes it: same pieces, same intervals, nothing scanned.

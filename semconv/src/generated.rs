@@ -159,6 +159,8 @@ pub const SOURCE_NAME: Key = Key("memprov.source.name");
 pub mod source_name {
     /// Events of mappings and processes.
     pub const LIFECYCLE: &str = "lifecycle";
+    /// Side-band records of perf, where no hooks load.
+    pub const SIDEBAND: &str = "sideband";
     /// Call stacks of these events.
     pub const STACKS: &str = "stacks";
     /// Sampled page faults.
@@ -170,7 +172,7 @@ pub mod source_name {
     /// What was counted and could not be exported, and ends of series that were not told.
     pub const EXPORT: &str = "export";
     /// All of them.
-    pub const ALL: &[&str] = &[LIFECYCLE, STACKS, FAULTS, QUEUE, SCANS, EXPORT];
+    pub const ALL: &[&str] = &[LIFECYCLE, SIDEBAND, STACKS, FAULTS, QUEUE, SCANS, EXPORT];
 }
 
 /// How a capability stands.

@@ -1,7 +1,7 @@
 //! Workloads that know the truth, against what memprov says of them.
 //!
 //! `the_oracle_agrees_with_the_kernel` needs no memprov; the other modules watch each case from its start, from after
-//! its first phase, or through a recorded trace.
+//! its first phase, through a recorded trace, or by perf side-band as where BPF is refused.
 #![forbid(unsafe_code)]
 
 mod identity;
@@ -20,6 +20,9 @@ macro_rules! cases {
         }
         mod watched_from_the_second_phase {
             $(#[test] fn $sentence() { crate::play::late($case); })*
+        }
+        mod watched_by_side_band {
+            $(#[test] fn $sentence() { crate::play::sideband($case); })*
         }
         mod recorded_and_replayed {
             $(#[test] fn $sentence() { crate::play::replay($case); })*
@@ -85,6 +88,8 @@ fn nothing_false_is_told_for_sure_when_records_are_lost() {
         play::under_loss(case, &["inject.queue=0.5"]);
         play::under_loss(case, &["inject.stacks=0.5"]);
     }
+    // Rings that are too small for ten thousand rounds.
+    play::under_loss("free_and_reuse", &["hooks.mechanism=sideband", "rings.lifecycle=64KiB"]);
 }
 
 #[test]

@@ -137,6 +137,11 @@ fn live(way: &str, case: &str) {
     verdict(way, case, wrong, played.end);
 }
 
+/// Side-band tells less: nothing of that is told for sure, and books and bounds still hold.
+pub(crate) fn sideband(case: &str) {
+    under_loss(case, &["hooks.mechanism=sideband"]);
+}
+
 /// Records are lost on purpose: what is told for sure is still true, and the books still close.
 pub(crate) fn under_loss(case: &str, settings: &[&str]) {
     if not_here("loss", case) {
@@ -151,6 +156,7 @@ pub(crate) fn under_loss(case: &str, settings: &[&str]) {
             Ok(report) => {
                 let kernel = physical::rss(report.processes.iter().map(|p| p.pid));
                 wrong.extend(score::honesty(phase, &report, &kernel));
+                wrong.extend(score::bounds(phase, &report));
             }
             Err(why) => {
                 wrong.push(format!("{}: {why}", phase.phase));

@@ -81,6 +81,27 @@ pub fn honesty(truth: &Phase, report: &Report, kernel: &Rss) -> Vec<String> {
     wrong.into_iter().map(|what| format!("{}: {what}", truth.phase)).collect()
 }
 
+/// What is told of memory that goes by a name, whoever mapped it: the truth lies within the bounds.
+pub fn bounds(truth: &Phase, report: &Report) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let owners = truth.owners.iter().filter(|said| matches!(said.about, About::Owner));
+    for said in owners.filter(|said| said.site.is_none()) {
+        let Some(process) = said.pid.and_then(|pid| report.process(pid)) else { continue };
+        let rows = rows_of(said, process);
+        let Some(told) = sum(rows.iter().map(|row| row.resident.as_ref())) else { continue };
+        if !rows.is_empty() && (told.lo > said.resident || said.resident > told.hi) {
+            let shown = show(Some(&told));
+            wrong.push(format!(
+                "{}: {} resident: {shown}, the truth is {}",
+                truth.phase,
+                label(said),
+                said.resident
+            ));
+        }
+    }
+    wrong
+}
+
 /// Kinds that belong to no call site, whatever called: an allocator's or a thread's own.
 const NOBODYS: [&str; 2] = ["arena", "stack"];
 

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{Unseen, phase};
+use super::{Unseen, bounds, phase};
 use crate::report::Report;
 use crate::truth::Phase;
 
@@ -117,4 +117,21 @@ fn a_site_mapped_before_anybody_watched_needs_no_name() {
     assert!(!phase(&truth(), &report, &Unseen::new(), None).is_empty());
     let unseen = Unseen::from(["site_a".to_owned()]);
     assert_eq!(phase(&truth(), &report, &unseen, None), Vec::<String>::new());
+}
+
+#[test]
+fn a_named_owner_outside_its_bounds_is_wrong_however_sure_it_is() {
+    let truth: Phase = serde_json::from_value(json!({"phase": "p", "owners": [
+        {"about": "owner", "pid": 7, "name": "cache", "resident": 4096}]}))
+    .unwrap();
+    let judge = |lo: u64, hi: u64| {
+        let mut report = good();
+        let told = json!({"bytes": lo, "evidence": "inferred", "lo": lo, "hi": hi});
+        report["processes"][0]["owners"] = json!([{"id": "4", "kind": "named", "name": "[anon:cache]",
+            "stack": [], "reserved": told, "resident": told}]);
+        bounds(&truth, &Report::parse(report.to_string().as_bytes()).unwrap())
+    };
+    assert!(judge(0, 4096).is_empty() && judge(4096, 4096).is_empty());
+    assert!(judge(0, 4095)[0].contains("cache of 7 resident"));
+    assert_eq!(judge(4097, 5000).len(), 1);
 }

@@ -20,6 +20,7 @@ fn empty(source: &str) -> Report {
         source: source.to_owned(),
         generated_at: "2026-11-29T12:00:00Z".to_owned(),
         watching_since: "2026-11-29T12:00:00Z".to_owned(),
+        mechanism: None,
         host: Host::default(),
         processes: Vec::new(),
         shared: Vec::new(),

@@ -123,6 +123,7 @@ fn report(processes: Vec<Process>) -> Report {
         source: "daemon".to_owned(),
         generated_at: "2026-09-21T14:14:20Z".to_owned(),
         watching_since: "2026-09-21T14:13:20Z".to_owned(),
+        mechanism: None,
         host: Host::default(),
         processes,
         shared: vec![SharedRow {

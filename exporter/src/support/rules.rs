@@ -3,16 +3,16 @@
 use memprov_damon::Presence;
 use memprov_perfmem::Verdict;
 
-use super::{Capability, Cgroup, Class, HookProbe, HookState, Probes, State};
-use crate::table::text::elide;
+use super::calls::{hook, with};
+use super::{Capability, Cgroup, Class, Probes, State};
 
 /// Numbers of kernel capabilities (`include/uapi/linux/capability.h`).
 const DAC_OVERRIDE: u8 = 1;
 const DAC_READ_SEARCH: u8 = 2;
 const SYS_PTRACE: u8 = 19;
 const SYS_ADMIN: u8 = 21;
-const PERFMON: u8 = 38;
-const BPF: u8 = 39;
+pub(super) const PERFMON: u8 = 38;
+pub(super) const BPF: u8 = 39;
 const CHECKPOINT_RESTORE: u8 = 40;
 
 /// All capabilities, in the order in which they are shown.
@@ -76,7 +76,7 @@ pub(super) fn capabilities(probes: &Probes) -> Vec<Capability> {
     out
 }
 
-fn available(id: &str, mechanism: Option<&str>, class: Class) -> Capability {
+pub(super) fn available(id: &str, mechanism: Option<&str>, class: Class) -> Capability {
     Capability {
         id: id.to_owned(),
         state: State::Available,
@@ -89,7 +89,12 @@ fn available(id: &str, mechanism: Option<&str>, class: Class) -> Capability {
 }
 
 /// Less than available: why, what it costs, what helps.
-fn short(id: &str, state: State, class: Class, [reason, loses, fix]: [&str; 3]) -> Capability {
+pub(super) fn short(
+    id: &str,
+    state: State,
+    class: Class,
+    [reason, loses, fix]: [&str; 3],
+) -> Capability {
     Capability {
         state,
         reason: Some(reason.to_owned()),
@@ -99,88 +104,18 @@ fn short(id: &str, state: State, class: Class, [reason, loses, fix]: [&str; 3]) 
     }
 }
 
-fn unavailable(id: &str, texts: [&str; 3]) -> Capability {
+pub(super) fn unavailable(id: &str, texts: [&str; 3]) -> Capability {
     short(id, State::Unavailable, Class::None, texts)
 }
 
 /// Whether a kernel capability is effective. CAP_SYS_ADMIN stands for the two that were split off from it.
-fn holds(probes: &Probes, number: u8) -> bool {
+pub(super) fn holds(probes: &Probes, number: u8) -> bool {
     let bit = |number: u8| probes.held.is_some_and(|held| held >> number & 1 == 1);
     match number {
         BPF | PERFMON | CHECKPOINT_RESTORE => bit(number) || bit(SYS_ADMIN),
         DAC_READ_SEARCH => bit(number) || bit(DAC_OVERRIDE),
         _ => bit(number),
     }
-}
-
-const RIGHTS: &str = "run as root, or grant CAP_BPF and CAP_PERFMON \
-                      (AmbientCapabilities= of the unit, or setcap cap_bpf,cap_perfmon+ep)";
-
-/// Characters of a reason: what libbpf and the verifier log is cut to its ends.
-const REASON: usize = 300;
-
-fn hook(probes: &Probes, id: &str, kind: &str, class: Class, loses: &str) -> Capability {
-    let tried: Vec<_> = probes.hooks.iter().filter(|hook| hook.id == kind).collect();
-    let (attached, failed): (Vec<_>, Vec<_>) =
-        tried.iter().copied().partition(|hook| hook.state == HookState::Attached);
-    if !attached.is_empty() {
-        let served: Vec<&str> = attached.iter().map(|hook| hook.mechanism.as_str()).collect();
-        let without = failed.iter().map(|hook| format!("{}: {}", hook.mechanism, refusal(hook)));
-        let without: Vec<String> = without.collect();
-        return Capability {
-            reason: (!without.is_empty()).then(|| without.join("; ")),
-            ..available(id, Some(&served.join(", ")), class)
-        };
-    }
-    let permitted = holds(probes, BPF) && holds(probes, PERFMON);
-    let refused = failed.iter().any(|hook| hook.state == HookState::Refused);
-    let fix = if tried.is_empty() {
-        "try it on the host itself: `memprov check` without another --root"
-    } else if !permitted {
-        RIGHTS
-    } else if !probes.btf {
-        "a kernel built with CONFIG_DEBUG_INFO_BTF=y"
-    } else if refused {
-        "allow BPF tracing programs on this host: a security module, lockdown or the hypervisor forbids them"
-    } else {
-        "a newer kernel, or one built with the tracepoints that are named here"
-    };
-    let mut why: Vec<String> = match (refused, permitted) {
-        _ if tried.is_empty() => vec!["no mechanism was tried".to_owned()],
-        (true, true) => vec!["the kernel's policy refuses it".to_owned()],
-        (true, false) => vec!["needs CAP_BPF and CAP_PERFMON".to_owned()],
-        (false, _) => Vec::new(),
-    };
-    let room = REASON.saturating_sub(why.iter().map(String::len).sum()) / failed.len().max(1);
-    why.extend(failed.iter().map(|hook| {
-        let words = hook.reason.split_whitespace().collect::<Vec<_>>().join(" ");
-        elide(&format!("{}: {words}", hook.mechanism), room.saturating_sub(2))
-    }));
-    let why = why.join("; ");
-    unavailable(id, [&why, loses, fix])
-}
-
-/// Why a mechanism does not serve, where another one does.
-fn refusal(hook: &HookProbe) -> &'static str {
-    match hook.state {
-        HookState::Refused => "not permitted by this kernel",
-        HookState::Attached | HookState::Unsupported => "not available on this host",
-    }
-}
-
-/// What has no probe of its own, or none where the hooks of calls do not load: they are loaded together.
-fn with(lifecycle: &Capability, id: &str, loses: &str) -> Capability {
-    if lifecycle.state == State::Available {
-        return available(id, lifecycle.mechanism.as_deref(), lifecycle.class);
-    }
-    unavailable(
-        id,
-        [
-            "as of mapping.lifecycle, with which it is loaded",
-            loses,
-            "what makes that one available",
-        ],
-    )
 }
 
 fn scan(probes: &Probes) -> Capability {
@@ -450,7 +385,7 @@ fn held(probes: &Probes) -> Vec<Capability> {
             PERFMON,
             "cap.perfmon",
             "CAP_PERFMON",
-            "all kernel hooks, and maps of other users' processes",
+            "all kernel hooks, side-band, and maps of other users' processes",
         ),
         (
             SYS_PTRACE,

@@ -1,7 +1,7 @@
 use memprov_damon::{Kdamond, Presence};
 use memprov_perfmem::{MemEvent, Verdict};
 
-use super::{Cgroup, Class, HookProbe, HookState, Matrix, PagesProbe, Probes, State};
+use super::{Cgroup, Class, HookProbe, HookState, Matrix, PagesProbe, Probes, SIDEBAND, State};
 
 fn hook(id: &str, mechanism: &str, state: HookState, reason: &str) -> HookProbe {
     HookProbe {
@@ -114,6 +114,47 @@ fn a_hook_is_served_by_what_attached_and_remembers_what_did_not() {
         matrix.get("first_touch").unwrap().reason.as_deref(),
         Some("no mechanism was tried")
     );
+}
+
+/// Side-band as it is probed, by outcome.
+fn sideband(state: HookState, reason: &str) -> Vec<HookProbe> {
+    ["mapping", "compat", "process"].map(|id| hook(id, SIDEBAND, state, reason)).to_vec()
+}
+
+#[test]
+fn where_no_hook_loads_side_band_serves_as_inferred_and_says_what_is_lost() {
+    let mut probes = full();
+    probes.hooks = vec![hook("mapping", "tp_btf", HookState::Refused, "EPERM at load")];
+    probes.hooks.extend(sideband(HookState::Attached, ""));
+    let matrix = Matrix::of(&probes);
+    for id in ["mapping.lifecycle", "mapping.compat", "process.fork_exec_exit"] {
+        let row = matrix.get(id).unwrap();
+        assert_eq!((row.state, row.class), (State::Degraded, Class::Inferred), "{row:?}");
+        assert_eq!(row.mechanism.as_deref(), Some("perf-sideband"));
+        let words = [&row.reason, &row.loses, &row.fix];
+        assert!(words.iter().all(|text| text.as_ref().is_some_and(|t| !t.is_empty())), "{row:?}");
+    }
+    let mapping = matrix.get("mapping.lifecycle").unwrap();
+    assert!(mapping.reason.as_ref().unwrap().ends_with("tp_btf: EPERM at load"), "{mapping:?}");
+    assert!(mapping.loses.as_ref().unwrap().contains("munmap"));
+    for id in ["mapping.stacks", "first_touch"] {
+        assert_eq!(matrix.get(id).unwrap().state, State::Unavailable, "{id}");
+    }
+}
+
+#[test]
+fn side_band_is_not_named_where_hooks_serve_and_its_refusal_is_where_nothing_does() {
+    let mut probes = full();
+    probes.hooks.extend(sideband(HookState::Attached, ""));
+    let mechanism = |probes: &Probes| {
+        Matrix::of(probes).get("mapping.lifecycle").and_then(|row| row.mechanism.clone())
+    };
+    assert_eq!(mechanism(&probes).as_deref(), Some("fentry"));
+    probes.hooks = sideband(HookState::Refused, "EACCES");
+    let matrix = Matrix::of(&probes);
+    let row = matrix.get("mapping.lifecycle").unwrap();
+    assert_eq!(row.state, State::Unavailable);
+    assert!(row.reason.as_ref().unwrap().contains("perf-sideband: EACCES"), "{row:?}");
 }
 
 #[test]

@@ -231,7 +231,9 @@ impl Unwinder {
                 }
             }
             Change::Unmap { extent } => self.processes.changed(tgid, *extent, when.end, false),
-            Change::Doubt { extent } => self.processes.changed(tgid, *extent, when.end, true),
+            Change::Vma { extent, .. } | Change::Doubt { extent } => {
+                self.processes.changed(tgid, *extent, when.end, true)
+            }
             Change::Remap { from, to, .. } => {
                 self.processes.changed(tgid, *from, when.end, true);
                 self.processes.changed(tgid, *to, when.end, true);

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use memprov_ledger::evidence::{Change, Evidence, EvidenceClass, StackRef};
-use memprov_ledger::identity::{Extent, ModuleId, StackId};
+use memprov_ledger::identity::{Extent, ModuleId, StackId, StartTicks};
 use memprov_ledger::stack::{Module, Stack};
 use memprov_ledger::time::{MonoTime, Span};
 use memprov_ledger::touch::Sample;
@@ -28,6 +28,9 @@ pub struct Header {
     pub clock: Clock,
     /// Since when lifecycle events are seen.
     pub watching_since: MonoTime,
+    /// The same instant in ticks since boot: a process that began later is younger than the watch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watching_ticks: Option<StartTicks>,
     /// The host it was recorded on.
     pub host: Host,
     /// Whose evidence it holds.
@@ -291,6 +294,7 @@ impl Line {
                         }
                         Change::Unmap { extent }
                         | Change::Name { extent, .. }
+                        | Change::Vma { extent, .. }
                         | Change::Doubt { extent } => ordered(extent),
                         Change::Brk { stack, .. } | Change::Attach { stack, .. } => {
                             called_by(stack)

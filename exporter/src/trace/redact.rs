@@ -146,9 +146,10 @@ impl Redactor {
         let offset = self.offset(e.tgid);
         let place = |extent: &mut Extent| *extent = moved(*extent, offset);
         match &mut e.change {
-            Change::Map { extent, .. } | Change::Unmap { extent } | Change::Doubt { extent } => {
-                place(extent);
-            }
+            Change::Map { extent, .. }
+            | Change::Unmap { extent }
+            | Change::Vma { extent, .. }
+            | Change::Doubt { extent } => place(extent),
             Change::Remap { from, to, .. } => {
                 place(from);
                 place(to);

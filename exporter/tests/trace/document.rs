@@ -37,6 +37,7 @@ fn kind(line: &Line) -> &'static str {
             Change::Fork { .. } => "fork",
             Change::Exec => "exec",
             Change::Exit => "exit",
+            Change::Vma { .. } => "vma",
             Change::Doubt { .. } => "doubt",
         },
     }
@@ -50,7 +51,7 @@ fn the_examples_are_one_trace_with_every_kind_and_are_written_as_they_read() {
     let lines: Vec<Line> = reader.by_ref().map(Result::unwrap).collect();
     assert_eq!(reader.unknown(), 0);
     let kinds: BTreeSet<_> = lines.iter().map(kind).collect();
-    assert_eq!(kinds.len(), 21, "{kinds:?}");
+    assert_eq!(kinds.len(), 22, "{kinds:?}");
     let written = String::from_utf8(super::write(Form::Plain, &header, &lines)).unwrap();
     for (written, example) in written.lines().zip(text.lines()) {
         assert_eq!(written, example);

@@ -32,6 +32,7 @@ pub(crate) fn header() -> Header {
         version: "0.1.0".into(),
         clock: Clock { wall_at_zero: -1_764_445_000_123_456_789 },
         watching_since: MonoTime(u64::MAX),
+        watching_ticks: Some(StartTicks(500)),
         host: Host { kernel: "6.18.0".into(), nodes: 2, no_pmu: None },
         scope: Scope { all: true, pids: Vec::new() },
         sample: Sample { seed: u32::MAX, probability: 0.015_625 },
@@ -89,6 +90,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
     let start = any::<u64>().prop_map(StartTicks);
     let stream = sample::select(vec![
         Stream::Lifecycle,
+        Stream::Sideband,
         Stream::Stacks,
         Stream::Faults,
         Stream::Queue,
@@ -187,8 +189,8 @@ fn recall(when: impl Strategy<Value = Span> + Clone) -> impl Strategy<Value = Re
 }
 
 fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
-    let flags =
-        (proptest::array::uniform8(any::<bool>()), any::<u64>()).prop_map(|(b, offset)| MapFlags {
+    let flags = (proptest::array::uniform8(any::<bool>()), any::<u64>())
+        .prop_map(|(b, offset)| MapFlags {
             fixed: b[0],
             anonymous: b[1],
             shared: b[2],
@@ -198,8 +200,19 @@ fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
             exec: b[6],
             inaccessible: b[7],
             offset,
-        });
+        })
+        .boxed();
+    let object = option::of(any::<(u32, u32, u64)>().prop_map(|(major, minor, inode)| ObjectKey {
+        major,
+        minor,
+        inode,
+    }));
     prop_oneof![
+        (extent(), object, flags.clone()).prop_map(|(extent, object, flags)| Change::Vma {
+            extent,
+            object,
+            flags
+        }),
         (extent(), flags, called()).prop_map(|(extent, flags, stack)| Change::Map {
             extent,
             flags,

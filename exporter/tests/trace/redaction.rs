@@ -53,6 +53,7 @@ fn extents(line: &Line) -> Vec<Extent> {
             Change::Map { extent, .. }
             | Change::Unmap { extent }
             | Change::Name { extent, .. }
+            | Change::Vma { extent, .. }
             | Change::Doubt { extent } => vec![extent],
             Change::Remap { from, to, .. } => vec![from, to],
             _ => Vec::new(),

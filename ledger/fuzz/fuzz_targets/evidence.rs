@@ -69,7 +69,7 @@ impl Bytes<'_> {
     }
 
     fn change(&mut self) -> Change {
-        match self.byte() % 12 {
+        match self.byte() % 13 {
             0 | 1 => Change::Map {
                 extent: self.extent(),
                 flags: MapFlags {
@@ -99,12 +99,26 @@ impl Bytes<'_> {
                 shares: self.bit(),
             },
             10 => [Change::Exec, Change::Exit][usize::from(self.bit())].clone(),
+            11 => Change::Vma {
+                extent: self.extent(),
+                object: self.bit().then(|| self.key()),
+                flags: MapFlags {
+                    anonymous: self.bit(),
+                    shared: self.bit(),
+                    offset: self.number(),
+                    ..MapFlags::default()
+                },
+            },
             _ => Change::Doubt { extent: self.extent() },
         }
     }
 
+    fn key(&mut self) -> ObjectKey {
+        ObjectKey { major: 0, minor: 1, inode: u64::from(self.byte() & 3) }
+    }
+
     fn mapping(&mut self) -> Mapping {
-        let key = ObjectKey { major: 0, minor: 1, inode: u64::from(self.byte() & 3) };
+        let key = self.key();
         let backing = match self.byte() % 5 {
             0 => Backing::Anonymous,
             1 => Backing::File(key),

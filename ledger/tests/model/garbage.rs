@@ -50,18 +50,23 @@ fn stack() -> impl Strategy<Value = StackRef> {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let flags = (any::<[bool; 8]>(), number()).prop_map(|(b, offset)| MapFlags {
-        fixed: b[0],
-        anonymous: b[1],
-        shared: b[2],
-        stack: b[3],
-        noreserve: b[4],
-        hugetlb: b[5],
-        exec: b[6],
-        inaccessible: b[7],
-        offset,
-    });
+    let flags = (any::<[bool; 8]>(), number())
+        .prop_map(|(b, offset)| MapFlags {
+            fixed: b[0],
+            anonymous: b[1],
+            shared: b[2],
+            stack: b[3],
+            noreserve: b[4],
+            hugetlb: b[5],
+            exec: b[6],
+            inaccessible: b[7],
+            offset,
+        })
+        .boxed();
+    let key = (0u64..3).prop_map(|inode| ObjectKey { major: 0, minor: 1, inode });
     prop_oneof![
+        2 => (extent(), prop::option::of(key), flags.clone())
+            .prop_map(|(extent, object, flags)| Change::Vma { extent, object, flags }),
         4 => (extent(), flags, stack()).prop_map(|(extent, flags, stack)| Change::Map { extent, flags, stack }),
         2 => extent().prop_map(|extent| Change::Unmap { extent }),
         4 => (extent(), extent(), any::<bool>(), any::<bool>(), stack())
@@ -163,7 +168,12 @@ fn evidence() -> impl Strategy<Value = Evidence> {
     let total = (span(), tgid(), number(), counters()).prop_map(|(when, tgid, start, counters)| {
         Evidence::Total(Total { when, tgid, start: StartTicks(start), counters })
     });
-    let stream = prop_oneof![Just(Stream::Lifecycle), Just(Stream::Queue), Just(Stream::Stacks)];
+    let stream = prop_oneof![
+        Just(Stream::Lifecycle),
+        Just(Stream::Sideband),
+        Just(Stream::Queue),
+        Just(Stream::Stacks)
+    ];
     let gap = (span(), stream, number(), prop::option::of(tgid()))
         .prop_map(|(when, stream, lost, whose)| Evidence::Gap(Gap { when, stream, lost, whose }));
     prop_oneof![

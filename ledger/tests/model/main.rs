@@ -13,6 +13,7 @@ mod loss;
 mod races;
 mod readings;
 mod recall;
+mod sideband;
 mod small;
 mod touch;
 mod watch;

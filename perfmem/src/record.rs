@@ -1,0 +1,344 @@
+//! Records of a perf ring (kernel `include/uapi/linux/perf_event.h`, `enum perf_event_type`), parsed from bytes.
+//!
+//! A record is a header (kind, misc bits, size with header), a body, and, with `sample_id_all`, a trailer whose fields
+//! `sample_type` chooses. Lengths are checked; kinds that are not parsed here are told by number.
+
+/// Bits of `sample_type` (`PERF_SAMPLE_*`) whose fields are in the trailer.
+pub mod sample {
+    /// Process and thread.
+    pub const TID: u64 = 1 << 1;
+    /// Time, on the clock of the event.
+    pub const TIME: u64 = 1 << 2;
+    /// Id of the event.
+    pub const ID: u64 = 1 << 6;
+    /// CPU.
+    pub const CPU: u64 = 1 << 7;
+    /// Id of the event that opened the stream.
+    pub const STREAM_ID: u64 = 1 << 9;
+    /// Id of the event, at a fixed place.
+    pub const IDENTIFIER: u64 = 1 << 16;
+}
+
+/// Bytes of a header.
+const HEADER: usize = 8;
+
+const LOST: u32 = 2;
+const COMM: u32 = 3;
+const EXIT: u32 = 4;
+const THROTTLE: u32 = 5;
+const UNTHROTTLE: u32 = 6;
+const FORK: u32 = 7;
+/// Has no trailer: its body holds the fields.
+const SAMPLE: u32 = 9;
+const MMAP2: u32 = 10;
+const LOST_SAMPLES: u32 = 13;
+
+/// `PERF_RECORD_MISC_COMM_EXEC`.
+const COMM_EXEC: u16 = 1 << 13;
+/// `PERF_RECORD_MISC_MMAP_BUILD_ID`.
+const MMAP_BUILD_ID: u16 = 1 << 14;
+
+/// What an event was opened with, as far as the form of its records depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Format {
+    /// `sample_type`.
+    pub sample_type: u64,
+    /// `sample_id_all`: records other than samples have a trailer.
+    pub sample_id_all: bool,
+}
+
+/// The trailer. `None`: `sample_type` does not ask for the field, or there is no trailer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trailer {
+    /// Process and thread that ran.
+    pub task: Option<(u32, u32)>,
+    /// When, in nanoseconds of the event's clock.
+    pub time: Option<u64>,
+    /// Id of the event.
+    pub id: Option<u64>,
+    /// Id of the event that opened the stream.
+    pub stream_id: Option<u64>,
+    /// CPU.
+    pub cpu: Option<u32>,
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What it says.
+    pub body: Body<'a>,
+    /// When and where.
+    pub trailer: Trailer,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// A mapping came to be, grew, merged with its neighbours, or has another protection.
+    Mmap2(Mmap2<'a>),
+    /// A thread has another name.
+    Comm {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// The name.
+        name: &'a [u8],
+        /// Because it runs another program.
+        exec: bool,
+    },
+    /// A thread or process was made.
+    Fork(Task),
+    /// A thread ended.
+    Exit(Task),
+    /// The ring had no room for this many records since the last one that it had room for.
+    Lost(u64),
+    /// This many samples were lost before they reached the ring.
+    LostSamples(u64),
+    /// The event is held back: it fired too often.
+    Throttle,
+    /// It is no longer.
+    Unthrottle,
+    /// A kind that is not parsed here.
+    Other(u32),
+}
+
+/// A mapping as it is after a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mmap2<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset into the file, in bytes; for memory without a file its address.
+    pub offset: u64,
+    /// What is mapped.
+    pub file: File<'a>,
+    /// `PROT_*`.
+    pub prot: u32,
+    /// `MAP_*`, as far as a mapping keeps them: shared or private, locked, huge pages.
+    pub flags: u32,
+    /// Path, or what the kernel calls memory without a file (`//anon`, `[heap]`, `[stack]`, `[vdso]`).
+    pub name: &'a [u8],
+}
+
+/// The file of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File<'a> {
+    /// By device and inode; all 0 for memory without a file.
+    Inode {
+        /// Major device number.
+        major: u32,
+        /// Minor device number.
+        minor: u32,
+        /// Inode number.
+        inode: u64,
+        /// Generation of the inode.
+        generation: u64,
+    },
+    /// By build id, where the event asks for it and the file has one.
+    BuildId(&'a [u8]),
+}
+
+/// A thread that began or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its process.
+    pub pid: u32,
+    /// The process that made it, or its parent.
+    pub parent_pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The thread that made it, or the parent's.
+    pub parent_tid: u32,
+    /// When, in nanoseconds of the event's clock.
+    pub time: u64,
+}
+
+/// Bytes that are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// There is no whole record at this place of the stream.
+    #[error("byte {offset}: a record of {size} bytes where {left} are left")]
+    Size {
+        /// Where.
+        offset: usize,
+        /// What its header says, 0 where there is no whole header.
+        size: usize,
+        /// Bytes from there on.
+        left: usize,
+    },
+    /// A field lies behind the end of its record.
+    #[error("record of kind {kind}: {needs} bytes at byte {offset} of {length}")]
+    Short {
+        /// The kind.
+        kind: u32,
+        /// Where in the record.
+        offset: usize,
+        /// Bytes of the field.
+        needs: usize,
+        /// Bytes of the record without its trailer.
+        length: usize,
+    },
+}
+
+/// Divides a stream into records. Behind an error nothing follows: where the next record begins is not known.
+pub fn split(stream: &[u8]) -> impl Iterator<Item = Result<&[u8], ParseError>> {
+    let mut offset = 0;
+    std::iter::from_fn(move || {
+        let rest = stream.get(offset..).filter(|rest| !rest.is_empty())?;
+        let size = number(rest, 6, u16::from_ne_bytes).map_or(0, usize::from);
+        let record = rest.get(..size).filter(|record| record.len() >= HEADER);
+        let found = record.ok_or(ParseError::Size { offset, size, left: rest.len() });
+        offset = if found.is_ok() { offset.saturating_add(size) } else { stream.len() };
+        Some(found)
+    })
+}
+
+/// Reads one record, header included.
+///
+/// # Errors
+/// When a field lies behind its end.
+pub fn parse(record: &[u8], format: Format) -> Result<Record<'_>, ParseError> {
+    let headless = ParseError::Size { offset: 0, size: 0, left: record.len() };
+    let kind = number(record, 0, u32::from_ne_bytes).ok_or(headless)?;
+    let misc = number(record, 4, u16::from_ne_bytes).ok_or(headless)?;
+    let mut whole = Fields { record, at: HEADER, kind };
+    if kind == SAMPLE {
+        return Ok(Record { body: Body::Other(kind), trailer: Trailer::default() });
+    }
+    let length = trailer_length(format);
+    let end = record.len().checked_sub(length).filter(|end| *end >= HEADER);
+    let end = end.ok_or(whole.short(length))?;
+    whole.at = end;
+    let trailer = trailer(&mut whole, format)?;
+    let body =
+        body(Fields { record: record.get(..end).unwrap_or_default(), at: HEADER, kind }, misc)?;
+    Ok(Record { body, trailer })
+}
+
+fn body(mut fields: Fields<'_>, misc: u16) -> Result<Body<'_>, ParseError> {
+    Ok(match fields.kind {
+        MMAP2 => Body::Mmap2(mmap2(&mut fields, misc & MMAP_BUILD_ID != 0)?),
+        COMM => Body::Comm {
+            pid: fields.u32()?,
+            tid: fields.u32()?,
+            name: fields.text(),
+            exec: misc & COMM_EXEC != 0,
+        },
+        FORK => Body::Fork(task(&mut fields)?),
+        EXIT => Body::Exit(task(&mut fields)?),
+        LOST => {
+            fields.u64()?;
+            Body::Lost(fields.u64()?)
+        }
+        LOST_SAMPLES => Body::LostSamples(fields.u64()?),
+        THROTTLE => Body::Throttle,
+        UNTHROTTLE => Body::Unthrottle,
+        other => Body::Other(other),
+    })
+}
+
+fn mmap2<'a>(fields: &mut Fields<'a>, by_build_id: bool) -> Result<Mmap2<'a>, ParseError> {
+    let (pid, tid) = (fields.u32()?, fields.u32()?);
+    let (address, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let file = if by_build_id {
+        // One byte of length, three of padding, 20 of build id.
+        let (size, id) = fields.bytes(24)?.split_at(4);
+        let size = size.first().copied().map_or(0, usize::from);
+        File::BuildId(id.get(..size).unwrap_or(id))
+    } else {
+        File::Inode {
+            major: fields.u32()?,
+            minor: fields.u32()?,
+            inode: fields.u64()?,
+            generation: fields.u64()?,
+        }
+    };
+    let (prot, flags) = (fields.u32()?, fields.u32()?);
+    Ok(Mmap2 { pid, tid, address, length, offset, file, prot, flags, name: fields.text() })
+}
+
+fn task(fields: &mut Fields<'_>) -> Result<Task, ParseError> {
+    let (pid, parent_pid) = (fields.u32()?, fields.u32()?);
+    let (tid, parent_tid) = (fields.u32()?, fields.u32()?);
+    Ok(Task { pid, parent_pid, tid, parent_tid, time: fields.u64()? })
+}
+
+/// The fields of a trailer in their order, 8 bytes each.
+const TRAILER: [u64; 6] =
+    [sample::TID, sample::TIME, sample::ID, sample::STREAM_ID, sample::CPU, sample::IDENTIFIER];
+
+fn trailer_length(format: Format) -> usize {
+    let asked = TRAILER.iter().filter(|bit| format.sample_type & *bit != 0).count();
+    if format.sample_id_all { asked * 8 } else { 0 }
+}
+
+fn trailer(fields: &mut Fields<'_>, format: Format) -> Result<Trailer, ParseError> {
+    let mut trailer = Trailer::default();
+    if !format.sample_id_all {
+        return Ok(trailer);
+    }
+    for bit in TRAILER.into_iter().filter(|bit| format.sample_type & bit != 0) {
+        match bit {
+            sample::TID => trailer.task = Some((fields.u32()?, fields.u32()?)),
+            sample::TIME => trailer.time = Some(fields.u64()?),
+            sample::STREAM_ID => trailer.stream_id = Some(fields.u64()?),
+            sample::CPU => {
+                trailer.cpu = Some(fields.u32()?);
+                fields.u32()?;
+            }
+            _ => trailer.id = Some(fields.u64()?),
+        }
+    }
+    Ok(trailer)
+}
+
+/// A number of `N` bytes at `at`.
+fn number<T, const N: usize>(bytes: &[u8], at: usize, of: fn([u8; N]) -> T) -> Option<T> {
+    bytes.get(at..)?.first_chunk().copied().map(of)
+}
+
+/// Fields of a record, one after the other.
+struct Fields<'a> {
+    record: &'a [u8],
+    at: usize,
+    kind: u32,
+}
+
+impl<'a> Fields<'a> {
+    fn short(&self, needs: usize) -> ParseError {
+        ParseError::Short { kind: self.kind, offset: self.at, needs, length: self.record.len() }
+    }
+
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], ParseError> {
+        let rest = self.record.get(self.at..).unwrap_or_default();
+        let bytes = rest.get(..count).ok_or(self.short(count))?;
+        self.at += count;
+        Ok(bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, ParseError> {
+        let short = self.short(4);
+        number(self.bytes(4)?, 0, u32::from_ne_bytes).ok_or(short)
+    }
+
+    fn u64(&mut self) -> Result<u64, ParseError> {
+        let short = self.short(8);
+        number(self.bytes(8)?, 0, u64::from_ne_bytes).ok_or(short)
+    }
+
+    /// What is left, up to the first zero byte.
+    fn text(&mut self) -> &'a [u8] {
+        let rest = self.record.get(self.at..).unwrap_or_default();
+        self.at = self.record.len();
+        rest.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -87,7 +87,7 @@ impl Kernel {
         let results = tmp.join("guests").join(self.name);
         drop(fs::remove_dir_all(&results));
         let booted = run(script("boot")
-            .env("TIMEOUT", "600")
+            .env("TIMEOUT", "1200")
             .arg(&kernel)
             .arg(&results)
             .arg(programme())

@@ -1,5 +1,7 @@
 //! Folding: one thread takes in what the sources say, in order, answers reports, asks for scans, records and exports.
 
+mod keeping;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +15,10 @@ use memprov_ledger::time::{MonoTime, Span};
 use memprov_proc::clock;
 
 use crate::asks::{Ask, PATIENCE, Pending};
-use crate::checkpoint::{self, Checkpoint};
 use crate::cost::Cost;
 use crate::daemon::{DaemonError, INBOX, Setup};
 use crate::exporting::Exporting;
 use crate::fuse::{self, Fuser};
-use crate::logging;
 use crate::manager::Manager;
 use crate::plan::Plan;
 use crate::recorder::Recorder;
@@ -40,8 +40,6 @@ const LOOK: Duration = Duration::from_millis(250);
 const MEMORY_NANOS: u64 = 5_000_000_000;
 /// Evidence that waits for a watermark at most; beyond it a stalled source is passed over.
 const WAITING: usize = 1 << 18;
-/// How often what is known is kept for the next run, beside the end.
-const KEEP_EVERY: Duration = Duration::from_secs(600);
 /// How long names may delay a report.
 const NAMES: Duration = Duration::from_secs(3);
 
@@ -432,27 +430,6 @@ impl Folding<'_> {
         }
     }
 
-    /// Takes in what an earlier run knew.
-    ///
-    /// # Errors
-    /// When a recording cannot be written.
-    pub(crate) fn recall(&mut self, known: Checkpoint) -> Result<(), DaemonError> {
-        known.tables.into_iter().try_for_each(|line| self.apply(line))?;
-        let recalls = known.recalls.into_iter().map(|known| Evidence::Recall(Box::new(known)));
-        recalls.for_each(|evidence| self.window.push(evidence));
-        Ok(())
-    }
-
-    /// Keeps what is known for the next run.
-    fn keep(&mut self, directory: &StateDir, now: MonoTime) {
-        self.keep = now.after(KEEP_EVERY);
-        let lines = self.fuser.remembered(Span::at(now));
-        let kept = checkpoint::write(directory.path(), self.fuser.header(), &lines);
-        if let Err(error) = kept {
-            tracing::error!(error = chain(&error), "what is known cannot be kept for the next run");
-        }
-    }
-
     /// Asks which processes live.
     pub(crate) fn list(&mut self, now: MonoTime) {
         let roots = self.setup.pids.clone();
@@ -461,26 +438,6 @@ impl Folding<'_> {
         if self.plan.idle() {
             self.window.idle(Source::Scans);
         }
-    }
-
-    /// Reads the configuration again, and takes over what it may change.
-    fn reload(&mut self, now: MonoTime) {
-        self.manager.reloading();
-        let taken = self.reload.read(&self.setup.config);
-        self.reload.settle(taken.as_ref());
-        if let Some(config) = taken {
-            if config.log != self.setup.config.log {
-                logging::at(config.log);
-            }
-            self.fuser.every(config.export.interval);
-            self.plan.every(config.export.interval, config.scan.max_age, now);
-            // No scan, so the watermark of scans stays where it is.
-            if self.jobs.send(Job::Budget(config.scan.budget)).is_err() {
-                tracing::error!("the scan thread ended");
-            }
-            self.setup.config = config;
-        }
-        self.manager.ready();
     }
 
     /// The kill switch: detaches everything, stays up, tells what it knows.

@@ -61,6 +61,25 @@ pub mod evidence {
     pub const ALL: &[&str] = &[EXACT, INFERRED, SAMPLED];
 }
 
+/// What became of what was exported.
+pub const EXPORT_OUTCOME: Key = Key("memprov.export.outcome");
+
+/// Values of [`EXPORT_OUTCOME`].
+pub mod export_outcome {
+    /// It arrived.
+    pub const DELIVERED: &str = "delivered";
+    /// It will not be sent again.
+    pub const REFUSED: &str = "refused";
+    /// The endpoint took the request and left it out.
+    pub const REJECTED: &str = "rejected";
+    /// A newer point took its place before it arrived.
+    pub const REPLACED: &str = "replaced";
+    /// It was sent again.
+    pub const RETRIED: &str = "retried";
+    /// All of them.
+    pub const ALL: &[&str] = &[DELIVERED, REFUSED, REJECTED, REPLACED, RETRIED];
+}
+
 /// The kind of memory that is counted.
 pub const KIND: Key = Key("memprov.kind");
 
@@ -556,6 +575,52 @@ pub const CONFIG_RELOADS: Metric = Metric {
     ],
 };
 
+/// Requests to the OTLP endpoint.
+pub const EXPORT_REQUESTS: Metric = Metric {
+    name: "memprov.export.requests",
+    unit: "{request}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Requests to the OTLP endpoint.",
+    attributes: &[
+        attribute(EXPORT_OUTCOME, Type::Text, true, export_outcome::ALL),
+    ],
+};
+
+/// Points for the OTLP endpoint.
+pub const EXPORT_POINTS: Metric = Metric {
+    name: "memprov.export.points",
+    unit: "{data_point}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Points for the OTLP endpoint.",
+    attributes: &[
+        attribute(EXPORT_OUTCOME, Type::Text, true, export_outcome::ALL),
+    ],
+};
+
+/// Bytes of requests, compressed.
+pub const EXPORT_SIZE: Metric = Metric {
+    name: "memprov.export.size",
+    unit: "By",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Bytes of requests, compressed.",
+    attributes: &[
+        attribute(EXPORT_OUTCOME, Type::Text, true, export_outcome::ALL),
+    ],
+};
+
+/// Time from a request to its answer.
+pub const EXPORT_DURATION: Metric = Metric {
+    name: "memprov.export.duration",
+    unit: "s",
+    instrument: Instrument::Histogram,
+    number: Number::Double,
+    brief: "Time from a request to its answer.",
+    attributes: &[],
+};
+
 /// Always 1; its attributes say which build of the agent runs.
 pub const BUILD_INFO: Metric = Metric {
     name: "memprov.build_info",
@@ -610,5 +675,9 @@ pub const ALL: &[&Metric] = &[
     &SAMPLING_PERIOD,
     &CONFIG_INFO,
     &CONFIG_RELOADS,
+    &EXPORT_REQUESTS,
+    &EXPORT_POINTS,
+    &EXPORT_SIZE,
+    &EXPORT_DURATION,
     &BUILD_INFO,
 ];

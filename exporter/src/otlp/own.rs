@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use memprov_semconv as semconv;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Histogram, MeterProvider};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -19,16 +20,6 @@ use tokio::sync::watch;
 
 use super::stats::Stats;
 use crate::config::{Attributes, Temporality};
-
-/// Names, which belong beside all others in the crate of names.
-mod names {
-    pub(super) const REQUESTS: &str = "memprov.export.requests";
-    pub(super) const POINTS: &str = "memprov.export.points";
-    pub(super) const BYTES: &str = "memprov.export.size";
-    pub(super) const DURATION: &str = "memprov.export.duration";
-    /// What became of requests or points.
-    pub(super) const OUTCOME: &str = "memprov.export.outcome";
-}
 
 /// Bounds of the duration of one attempt, in seconds.
 const SECONDS: [f64; 9] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
@@ -60,22 +51,26 @@ impl Own {
         let provider =
             SdkMeterProvider::builder().with_resource(resource).with_reader(reader.clone()).build();
         let meter = provider.meter("memprov");
-        let count = |name, unit, about, outcomes: &'static [Outcome]| {
+        let count = |metric: &semconv::Metric, outcomes: &'static [Outcome]| {
             let stats = stats.clone();
             let observe = move |observer: &dyn opentelemetry::metrics::AsyncInstrument<u64>| {
                 let stats = *stats.borrow();
                 for (outcome, number) in outcomes {
-                    observer.observe(number(&stats), &[KeyValue::new(names::OUTCOME, *outcome)]);
+                    observer.observe(
+                        number(&stats),
+                        &[KeyValue::new(semconv::EXPORT_OUTCOME.as_str(), *outcome)],
+                    );
                 }
             };
-            let counter = meter.u64_observable_counter(name).with_unit(unit);
-            let _registered = counter.with_description(about).with_callback(observe).build();
+            let counter = meter.u64_observable_counter(metric.name).with_unit(metric.unit);
+            let _registered = counter.with_description(metric.brief).with_callback(observe).build();
         };
-        count(names::REQUESTS, "{request}", "Requests to the OTLP endpoint.", &REQUESTS);
-        count(names::POINTS, "{data_point}", "Points for the OTLP endpoint.", &POINTS);
-        count(names::BYTES, "By", "Bytes of requests, compressed.", &BYTES);
-        let duration = meter.f64_histogram(names::DURATION).with_unit("s");
-        let duration = duration.with_description("Time from a request to its answer.");
+        count(&semconv::EXPORT_REQUESTS, &REQUESTS);
+        count(&semconv::EXPORT_POINTS, &POINTS);
+        count(&semconv::EXPORT_SIZE, &BYTES);
+        let told = &semconv::EXPORT_DURATION;
+        let duration = meter.f64_histogram(told.name).with_unit(told.unit);
+        let duration = duration.with_description(told.brief);
         let duration = duration.with_boundaries(SECONDS.to_vec()).build();
         Self { reader, duration, _provider: provider }
     }

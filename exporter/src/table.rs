@@ -184,7 +184,7 @@ fn one_process(
     if report.mechanism.as_deref() == Some(SIDEBAND) {
         facts.push("by perf side-band: no call sites, owners are inferred".to_owned());
     } else if !process.lossless {
-        facts.push("records were lost: owners are inferred".to_owned());
+        facts.push("events went unseen: owners are inferred".to_owned());
     }
     out.extend(wrap(&facts, width.saturating_sub(2), "").into_iter().map(|l| format!("  {l}")));
     if process.owners.is_empty() {

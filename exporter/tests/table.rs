@@ -356,11 +356,11 @@ fn a_process_that_is_watched_by_side_band_says_what_that_means() {
     let mut weak = process(1, "a", &[("anon", book(4096, 0, 0))], Vec::new());
     weak.lossless = false;
     let mut report = report(vec![weak]);
-    assert!(render(&report, &View::default()).contains("records were lost"));
+    assert!(render(&report, &View::default()).contains("events went unseen"));
     report.mechanism = Some("perf-sideband".to_owned());
     let text = render(&report, &View::default());
     assert!(text.contains("by perf side-band: no call sites, owners are inferred"), "{text}");
-    assert!(!text.contains("records were lost"), "{text}");
+    assert!(!text.contains("events went unseen"), "{text}");
 }
 
 #[test]

@@ -185,8 +185,9 @@ impl Space {
         let mut others = Vec::new();
         let mut stale = false;
         let doubted = self.doubted >= when.begin;
+        let unseen = self.loss > self.read;
         for piece in self.pieces.overlapping(mapping.extent).filter(|p| p.born.end < when.begin) {
-            if contradicts(piece, mapping) {
+            if contradicts(piece, mapping, unseen) {
                 others.push(piece.extent.intersect(mapping.extent));
             } else {
                 let cleared = piece.traits.has(Traits::DOUBTED) && !doubted;
@@ -271,16 +272,17 @@ fn origin(
     Some(Arc::new(Origin { backing: mapping.backing, path: mapping.path.clone() }))
 }
 
-/// Whether `mapping` cannot be what `piece` was made as.
-fn contradicts(piece: &Piece, mapping: &Mapping) -> bool {
+/// Whether `mapping` cannot be what `piece` was made as. `unseen`: events since the last list of mappings may be missing.
+fn contradicts(piece: &Piece, mapping: &Mapping, unseen: bool) -> bool {
     let shared = piece.traits.has(Traits::SHARED);
     let private = piece.traits.has(Traits::ANONYMOUS) && !shared;
     let made_anonymous = private && matches!(mapping.backing, Backing::File(_) | Backing::Shmem(_));
     let was = piece.origin.as_ref().and_then(|o| object(o.backing));
-    // Unseen between two runs, another part of the object can have come to where this one was.
+    // Unseen, another part of the object can have come to where this one was. Where nothing is missing the offset proves
+    // nothing: drivers change it behind the call.
     let remembered = piece.traits.has(Traits::PREDATES) && !piece.traits.has(Traits::UNSEEN);
     let offset = mapping.offset.wrapping_add(piece.extent.start.wrapping_sub(mapping.extent.start));
-    let moved = remembered && !private && object(mapping.backing).is_some();
+    let moved = (unseen || remembered) && !private && object(mapping.backing).is_some();
     shared != mapping.shared
         || made_anonymous
         || moved && offset != piece.offset

@@ -196,6 +196,25 @@ fn a_scan_that_began_before_the_loss_ended_does_not_end_it() {
 }
 
 #[test]
+fn another_part_of_an_object_that_came_unseen_is_another_mapping() {
+    let mut world = World::new();
+    world.call(1, Call::Attach { segment: 6, pages: 2 });
+    world.scan(1);
+    let begin = world.kernel.now;
+    // Lost: the second page goes, and the first is mapped there once more.
+    world.run(1, Call::Unmap { at: 1, pages: 1 });
+    world.run(1, Call::Move { at: 0, old: 0, new: 1, keep: false });
+    world.watch.apply(&gap(begin, world.kernel.now, Some(1)));
+    world.kernel.now += 10;
+    world.scan(1);
+    // Ends the mappings that are where the segment would have its pages: the first alone.
+    world.call(1, Call::Detach { at: 0 });
+    world.check_no_wrong_answer(1, world.now());
+    assert_eq!(world.watch.ask(1, 0, world.now()), Answer::Unowned);
+    assert_ne!(world.watch.ask(1, 1, world.now()), Answer::Unowned);
+}
+
+#[test]
 fn a_gap_that_is_told_late_reaches_what_was_forked_and_what_was_left_meanwhile() {
     let mut world = World::new();
     world.call(1, Call::Map { pages: 1, of: None });

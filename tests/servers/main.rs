@@ -77,7 +77,7 @@ fn explained(process: &Process) -> Option<String> {
     })
 }
 
-/// What the other tests rest on, without memprov: a frozen server neither gains nor loses a byte.
+/// What the other tests rest on, without memprov: a frozen server neither gains nor loses a byte by itself.
 #[test]
 fn a_frozen_server_stands_still() {
     for kind in [Kind::Redis, Kind::Python, Kind::Nginx, Kind::Go] {
@@ -92,13 +92,19 @@ fn a_frozen_server_stands_still() {
         server.load().expect("the server takes load");
         let pids = server.freeze();
         let rss = || pids.iter().map(|pid| physical::rollup(*pid, "Rss")).collect::<Vec<_>>();
-        let before = rss();
+        // The kernel may reclaim pages of its files meanwhile, but not without end.
+        let mut before = rss();
+        let mut seen = vec![before.clone()];
+        let still = (0..5).any(|_| {
+            std::thread::sleep(Duration::from_millis(300));
+            seen.push(rss());
+            std::mem::replace(&mut before, seen[seen.len() - 1].clone()) == before
+        });
+        assert!(still, "{kind:?}: {seen:?}");
         assert!(
             before.iter().all(|rss| rss.is_some_and(|rss| rss > 1 << 20)),
             "{kind:?}: {before:?}"
         );
-        std::thread::sleep(Duration::from_millis(300));
-        assert_eq!(before, rss(), "{kind:?}");
         // The zero page is a frame too, and not resident.
         let there = physical::distinct(&pids);
         let sum = before.iter().flatten().sum::<u64>();

@@ -60,6 +60,11 @@ impl Unwind {
         Self::Read { cfi: cfi.map(Box::new), go: go.map(Box::new), used: 0 }
     }
 
+    /// About how many bytes `read` would take: room is made first, or both would be there at once.
+    fn expected(elf: &Elf) -> u64 {
+        elf.section(".eh_frame").map_or(0, |section| section.size.saturating_add(section.size / 3))
+    }
+
     fn footprint(&self) -> usize {
         match self {
             Self::Read { cfi, go, .. } => {
@@ -278,16 +283,20 @@ impl Modules {
         {
             // The index of functions may take half as much again as the bytes.
             let limit = self.unwind_limit as u64 / 3 * 2;
-            entry.unwind = match entry.source.elf().map(|elf| Unwind::read(&elf, limit)) {
-                Ok(unwind) => unwind,
+            let mut unwind = match entry.source.elf() {
+                Ok(elf) => {
+                    self.evict(index, Unwind::expected(&elf).min(limit));
+                    Unwind::read(&elf, limit)
+                }
                 Err(OpenError::Elf(_)) => Unwind::None,
                 Err(_) => Unwind::Unread { failures: failures + 1 },
             };
-            self.unwind_bytes += entry.unwind.footprint();
-            if let Unwind::Read { used, .. } = &mut entry.unwind {
+            if let Unwind::Read { used, .. } = &mut unwind {
                 *used = now;
             }
-            self.evict(index);
+            self.unwind_bytes += unwind.footprint();
+            self.entries.get_mut(index)?.unwind = unwind;
+            self.evict(index, 0);
         }
         let entry = self.entries.get_mut(index)?;
         match &mut entry.unwind {
@@ -300,9 +309,11 @@ impl Modules {
         }
     }
 
-    /// Drops the unwind information used longest ago, but not that of `keep`, until the limit holds.
-    fn evict(&mut self, keep: usize) {
-        while self.unwind_bytes > self.unwind_limit {
+    /// Drops the unwind information used longest ago, but not that of `keep`, until `coming` bytes more would be within
+    /// the limit.
+    fn evict(&mut self, keep: usize, coming: u64) {
+        let limit = self.unwind_limit.saturating_sub(usize::try_from(coming).unwrap_or(usize::MAX));
+        while self.unwind_bytes > limit {
             let oldest = self.entries.iter_mut().enumerate().filter_map(|(n, e)| match e.unwind {
                 Unwind::Read { used, .. } if n != keep => Some((used, e)),
                 _ => None,

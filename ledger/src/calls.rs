@@ -219,6 +219,10 @@ impl Space {
     }
 
     fn remap(&mut self, from: Extent, to: Extent, keep: bool, fixed: bool, when: Span) {
+        // A segment whose length no list has told yet may have grown.
+        if !self.attaches.is_empty() && !self.pieces.holes(from).is_empty() {
+            self.attaches.retain(|a| a.at > from.start);
+        }
         if from.start == to.start && !keep {
             if to.end < from.end {
                 self.unmap(Extent { start: to.end, end: from.end }, when);

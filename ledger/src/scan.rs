@@ -9,7 +9,7 @@ use crate::pages::PageSet;
 use crate::piece_map::PieceMap;
 use crate::pieces::{Origin, Piece, Traits};
 use crate::ranges::RangeSet;
-use crate::space::{Open, Space};
+use crate::space::{Attach, Open, Space};
 use crate::time::{MonoTime, Span};
 
 /// What a scan saw, with the pieces that were live when it ended.
@@ -218,7 +218,11 @@ impl Space {
         when: Span,
         watching_since: MonoTime,
     ) {
-        let attach = self.attaches.iter().rev().find(|a| a.at == mapping.extent.start).copied();
+        // What a segment's place holds after a loss may be anything.
+        let attached = |a: &&Attach| {
+            a.at == mapping.extent.start && mapping.shared && a.when.begin >= self.loss
+        };
+        let attach = self.attaches.iter().rev().find(attached).copied();
         let shared = if mapping.shared { Traits::SHARED } else { 0 };
         let exec = if mapping.exec { Traits::EXEC } else { 0 };
         let predates = if self.read < watching_since { Traits::PREDATES } else { 0 };
@@ -296,9 +300,12 @@ pub(crate) fn inherit(child: &mut PieceMap, parent: &PieceMap) {
         parent.iter().filter(|p| p.traits.has(Traits::UNSEEN)).cloned().collect();
     for piece in unseen {
         child.update(piece.extent, |own| {
-            if own.traits.has(Traits::UNSEEN) && own.origin == piece.origin {
+            let offset = piece.offset_of(own.extent.start);
+            let of_object = own.origin.as_ref().is_some_and(|o| object(o.backing).is_some());
+            let same = own.origin == piece.origin && (own.offset == offset || !of_object);
+            if own.traits.has(Traits::UNSEEN) && same {
                 own.id = piece.id;
-                own.offset = piece.offset_of(own.extent.start);
+                own.offset = offset;
                 own.traits.0 |= piece.traits.0 & Traits::PREDATES;
             }
         });

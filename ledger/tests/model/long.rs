@@ -159,3 +159,18 @@ proptest! {
         assert_eq!(state(), state());
     }
 }
+
+#[test]
+fn what_mremap_added_to_a_segment_before_a_list_is_not_older_than_that_call() {
+    let mut world = World::new();
+    world.call(1, Call::MapFixed { at: 3, pages: 1, of: None });
+    world.call(1, Call::Attach { segment: 6, pages: 3 });
+    world.call(1, Call::Unmap { at: 3, pages: 1 });
+    let begin = world.kernel.now;
+    world.call(1, Call::Resize { at: 1, old: 2, new: 3 });
+    world.scan(1);
+    assert_eq!(world.kernel.mm(1).cells.get(&3).map(|cell| cell.made), Some(2), "it grew");
+    for at in begin..=world.kernel.now {
+        world.check_no_wrong_answer(1, Span::at(MonoTime(at)));
+    }
+}

@@ -10,7 +10,7 @@ use memprov_ledger::touch::Sample;
 use proptest::prelude::any;
 use proptest::proptest;
 
-use crate::call::Call;
+use crate::call::{Call, Object};
 use crate::kernel::Kernel;
 use crate::long::{Next, cases, history, next};
 use crate::watch::{Answer, Watch, World, wrong};
@@ -212,6 +212,22 @@ fn another_part_of_an_object_that_came_unseen_is_another_mapping() {
     world.check_no_wrong_answer(1, world.now());
     assert_eq!(world.watch.ask(1, 0, world.now()), Answer::Unowned);
     assert_ne!(world.watch.ask(1, 1, world.now()), Answer::Unowned);
+}
+
+#[test]
+fn what_came_unseen_to_the_place_of_a_segment_is_not_the_segment() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 1, of: None });
+    let begin = world.kernel.now;
+    world.call(1, Call::Attach { segment: 6, pages: 3 });
+    // Lost.
+    let of = Some(Object { inode: 5, index: 0, private: true });
+    world.run(1, Call::MapFixed { at: 1, pages: 1, of });
+    world.watch.apply(&gap(begin, world.kernel.now, Some(1)));
+    world.kernel.now += 10;
+    world.scan(1);
+    world.call(1, Call::Detach { at: 1 });
+    world.check_no_wrong_answer(1, world.now());
 }
 
 #[test]

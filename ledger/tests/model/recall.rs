@@ -126,3 +126,20 @@ proptest! {
         assert!(ids.iter().all(|id| spaces(&world).contains(id)));
     }
 }
+
+#[test]
+fn a_child_has_its_own_part_of_an_object_where_its_parent_has_another() {
+    let mut world = World::new();
+    world.scan(1);
+    let unseen = vec![
+        [0, 15, 0, 3, 1], // attaches a segment of four pages
+        [0, 19, 1, 0, 0], // forks 2
+        [1, 6, 0, 0, 0],  // 2 ends the first page
+        [1, 11, 1, 0, 0], // and has the second one there, too
+    ];
+    world.restart(unseen);
+    world.scan_all();
+    assert_eq!(world.kernel.mm(2).cells.get(&0), world.kernel.mm(2).cells.get(&1));
+    world.call(2, Call::Detach { at: 0 });
+    world.check_no_wrong_answer(2, world.now());
+}

@@ -218,10 +218,7 @@ impl Space {
         when: Span,
         watching_since: MonoTime,
     ) {
-        // What a segment's place holds after a loss may be anything.
-        let attached = |a: &&Attach| {
-            a.at == mapping.extent.start && mapping.shared && a.when.begin >= self.loss
-        };
+        let attached = |a: &&Attach| a.at == mapping.extent.start && mapping.shared;
         let attach = self.attaches.iter().rev().find(attached).copied();
         let shared = if mapping.shared { Traits::SHARED } else { 0 };
         let exec = if mapping.exec { Traits::EXEC } else { 0 };
@@ -229,6 +226,10 @@ impl Space {
         let known = self.listed || self.open.iter().any(|o| o.extent.overlaps(hole));
         let late = if known { Traits::LATE } else { 0 };
         let (traits, stack, begin) = match attach {
+            // What is at a segment's place after a loss may be something else.
+            Some(a) if a.when.begin < self.loss => {
+                (Traits::INFERRED | shared, a.stack, a.when.begin)
+            }
             Some(a) => (Traits::ATTACHED | shared, a.stack, a.when.begin),
             None => (Traits::UNSEEN | shared | exec | predates | late, StackRef::None, self.read),
         };

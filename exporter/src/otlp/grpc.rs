@@ -3,6 +3,8 @@
 //! The frame is written here and not by tonic's client, which would clone and compress a request again for each attempt,
 //! at a level it fixes, and which reads no error page. Statuses are read by tonic.
 
+use std::borrow::Cow;
+use std::io::{self, Read};
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
@@ -12,8 +14,11 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 use super::part::PREFIX;
-use super::verdict::{Failure, Reply, Verdict, sentence};
+use super::verdict::{BODY, Failure, Reply, Verdict, sentence};
 use crate::config::Compression;
+
+/// How a message whose flag is set is compressed.
+const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
 /// The call, as the path of a URL.
 pub(super) const PATH: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
@@ -33,7 +38,7 @@ pub(super) fn headers(compression: Compression, timeout: Duration) -> HeaderMap 
         Compression::Gzip => "gzip",
         Compression::Zstd => "zstd",
     };
-    headers.insert(HeaderName::from_static("grpc-encoding"), HeaderValue::from_static(encoding));
+    headers.insert(ENCODING, HeaderValue::from_static(encoding));
     headers
 }
 
@@ -42,25 +47,38 @@ pub(super) fn judge(reply: &Reply) -> Verdict {
     let status = Status::from_header_map(&reply.trailers)
         .or_else(|| Status::from_header_map(&reply.headers));
     match status {
-        Some(status) if status.code() == Code::Ok => taken(&reply.body),
+        Some(status) if status.code() == Code::Ok => taken(reply),
         Some(status) => failed(&status).into(),
         None => without_status(reply).into(),
     }
 }
 
-fn taken(body: &[u8]) -> Verdict {
-    let message = match body.split_at_checked(PREFIX) {
-        Some(([0, length @ ..], message)) => {
-            let length = length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-            message.get(..length)
-        }
-        _ => None,
-    };
-    let answer = message.and_then(|message| ExportMetricsServiceResponse::decode(message).ok());
+fn taken(reply: &Reply) -> Verdict {
+    let answer = message(reply).and_then(|m| ExportMetricsServiceResponse::decode(&*m).ok());
     let Some(answer) = answer else {
         return Failure::Lasting("the answer is no OTLP message".to_owned()).into();
     };
     answer.into()
+}
+
+/// The message of an answer. Servers may compress it as the request was, without being asked (gRPC, "Compression"): those
+/// in Go do.
+fn message(reply: &Reply) -> Option<Cow<'_, [u8]>> {
+    let ([flag, length @ ..], rest) = reply.body.split_first_chunk::<PREFIX>()?;
+    let message = rest.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    match (flag, reply.header(ENCODING)) {
+        (0, _) => Some(message.into()),
+        (1, Some("gzip")) => unpacked(flate2::read::GzDecoder::new(message)).ok(),
+        (1, Some("zstd")) => unpacked(zstd::Decoder::new(message).ok()?).ok(),
+        _ => None,
+    }
+}
+
+/// At most [`BODY`] bytes: more is no answer, however small it was packed.
+fn unpacked<'a>(packed: impl Read) -> io::Result<Cow<'a, [u8]>> {
+    let mut plain = Vec::new();
+    packed.take(BODY as u64).read_to_end(&mut plain)?;
+    Ok(plain.into())
 }
 
 impl From<ExportMetricsServiceResponse> for Verdict {

@@ -33,10 +33,7 @@ impl Packed {
     ///
     /// # Errors
     /// When the compressor fails.
-    pub fn new(
-        request: &ExportMetricsServiceRequest,
-        compression: Compression,
-    ) -> io::Result<Self> {
+    pub fn new(request: &impl Message, compression: Compression) -> io::Result<Self> {
         let message = request.encode_to_vec();
         let flag = u8::from(compression != Compression::None);
         let mut framed = vec![flag, 0, 0, 0, 0];

@@ -4,6 +4,9 @@ use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
+};
 use proptest::prelude::*;
 use prost::Message;
 use tonic::{Code, Status};
@@ -69,6 +72,29 @@ fn grpc_codes_are_repeated_as_the_specification_says() {
             let after = (expected == "passing" && seconds > 0).then_some(seconds);
             assert_eq!(kind(grpc::judge(&with_status(&status))), (expected, after), "{code:?}");
         }
+    }
+}
+
+#[test]
+fn an_answer_may_be_compressed_as_the_request_was() {
+    let judged = |body: &[u8], encoding| {
+        let mut reply = reply(200, &[("grpc-encoding", encoding)], body);
+        reply.trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        grpc::judge(&reply)
+    };
+    let answer = |message: &str| {
+        let error_message = message.to_owned();
+        let partial = ExportMetricsPartialSuccess { rejected_data_points: 3, error_message };
+        ExportMetricsServiceResponse { partial_success: Some(partial) }
+    };
+    for (compression, encoding) in [(Compression::Gzip, "gzip"), (Compression::Zstd, "zstd")] {
+        let body = Packed::new(&answer("why"), compression).unwrap().framed();
+        let taken = Verdict::Taken { rejected: 3, message: "why".to_owned() };
+        assert_eq!(judged(&body, encoding), taken, "{encoding}");
+        assert_eq!(kind(judged(&body, "snappy")).0, "lasting", "{encoding} by another name");
+        assert_eq!(kind(judged(&body[..body.len() - 1], encoding)).0, "lasting", "{encoding}, cut");
+        let bomb = Packed::new(&answer(&"0".repeat(1 << 20)), compression).unwrap().framed();
+        assert_eq!(kind(judged(&bomb, encoding)).0, "lasting", "{encoding}, a bomb");
     }
 }
 

@@ -1,5 +1,6 @@
 # make setup   install what building and testing need and isn't there (Debian 12)
 # make build   the release binary
+# make static  the same as one file that needs no library, for images and initramfs
 # make run     a table over demo programs, until Ctrl-C
 # make test    every test; what was skipped, and why, at the end
 # make e2e     from a workload to a query: memprov, two Collectors, Prometheus (part of test)
@@ -12,10 +13,13 @@
 MEMPROV = $(or $(CARGO_TARGET_DIR),target)/release/memprov
 DEB = PATH="$(or $(CARGO_TARGET_DIR),target)/tools/bin:$$PATH" cargo deb --quiet --no-build --strip -p memprov
 PACKAGE_TEST = $(or $(CARGO_TARGET_DIR),target)/package-test
+# glibc is linked in, too: BFD's linker, for what LLD makes of libelf's archive crashes before main. libelf wants zstd.
+STATIC = -C target-feature=+crt-static -C linker-features=-lld -C link-arg=-lzstd
+STATIC_TARGET = x86_64-unknown-linux-gnu
 ACCEPT = ../shared/accept/accept.py
 
 .DEFAULT_GOAL := build
-.PHONY: setup build run test e2e collector collector-full bench deb package-test lint accept
+.PHONY: setup build static run test e2e collector collector-full bench deb package-test lint accept
 
 setup:
 	@.ci/setup test
@@ -23,6 +27,13 @@ setup:
 build:
 	@.ci/setup build
 	@cargo build --release --locked -p memprov
+
+static:
+	@.ci/setup static
+	@LIBBPF_SYS_LIBRARY_PATH=$$(dirname "$$(gcc -print-file-name=libelf.a)") RUSTFLAGS="$(STATIC)" \
+		CARGO_PROFILE_RELEASE_STRIP=symbols \
+		cargo build --release --locked -p memprov --features memprov-bpf/static --target $(STATIC_TARGET)
+	@echo "$(or $(CARGO_TARGET_DIR),target)/$(STATIC_TARGET)/release/memprov"
 
 run:
 	@tests/demo/privileges

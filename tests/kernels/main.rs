@@ -6,7 +6,7 @@
 
 mod guest;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memprov_tests::agent::replayed;
 use memprov_tests::play::{Performance, Scene};
@@ -264,4 +264,52 @@ fn sent(guest: &Guest) -> Result<(), Vec<String>> {
         }
     }
     none(wrong)
+}
+
+/// Ids of owners by case, kind and name. The kernel's own mappings have names that change from one to the next, and rushes
+/// may have lost who called.
+type Ids = BTreeMap<(&'static str, String, String), BTreeSet<String>>;
+
+fn ids(guest: &Guest) -> Result<Ids, Vec<String>> {
+    let mut ids = Ids::new();
+    for case in EARLY.iter().filter(|case| !RUSHES.contains(case)) {
+        let played: Performance = guest.read(&format!("early/{case}.json"))?;
+        for scene in played.scenes {
+            let report = Report::of(scene.report).map_err(|why| vec![why])?;
+            for row in report.processes.into_iter().flat_map(|process| process.owners) {
+                if !matches!(row.kind.as_str(), "other" | "preexisting") {
+                    ids.entry((case, row.kind, row.name)).or_default().insert(row.id);
+                }
+            }
+        }
+    }
+    Ok(ids)
+}
+
+/// Which owners there are differs with what calls that fail have done; what both have is the same owner.
+fn same_ids(one: &Guest, other: &Guest) -> Result<(), Vec<String>> {
+    let (one, mut other) = (ids(one)?, ids(other)?);
+    let both: Vec<_> = one
+        .into_iter()
+        .filter_map(|(owner, ids)| other.remove(&owner).map(|others| (owner, ids, others)))
+        .collect();
+    let sites = both.iter().filter(|((_, kind, _), ..)| kind == "mapping").count();
+    let differ = both.iter().filter(|(_, ids, others)| ids != others);
+    let mut wrong: Vec<String> = differ.map(|differ| format!("{differ:?}")).collect();
+    if sites < SITES {
+        wrong.push(format!("only {sites} call sites are in both"));
+    }
+    none(wrong)
+}
+
+/// How many call sites the cases have at least, each counted in its case.
+const SITES: usize = 25;
+
+#[test]
+fn an_owner_has_the_same_id_in_two_guests() {
+    let [one, other, ..] = &KERNELS;
+    one.judge("owner ids", |here| {
+        other.judge("owner ids", |there| same_ids(here, there));
+        Ok(())
+    });
 }

@@ -272,7 +272,6 @@ impl Sharing<'_> {
                 row.intervals = ids.len() as u64;
             }
         }
-        bound_rows(scan, &mut rows);
         let newest = space.total.map_or(scan.after, |(_, counters)| counters);
         let outside = unmapped_bytes(scan);
         let books: Vec<Book> = Kind::ALL
@@ -289,10 +288,14 @@ impl Sharing<'_> {
             })
             .collect();
         let bug = scan.exact() && books.iter().any(|b| b.skew != 0);
-        if bug {
-            // Some page is told as another kind than the kernel counts it as: nobody knows whose.
+        // Some page is told as another kind than the kernel counts it as, or it is counted and was not shown, as a huge
+        // page while it migrates: nobody knows whose.
+        let known = scan.exact() && scan.pages_known;
+        let astray = if known { Astray::of(&books, &outside) } else { Astray::default() };
+        if astray != Astray::default() {
             rows.values_mut().for_each(|row| row.pages = EvidenceClass::Inferred);
         }
+        bound_rows(scan, astray, &mut rows);
         let as_of = space.confirmed.unwrap_or(scan.when.begin);
         let (at_rest, pages_known) = (scan.at_rest, scan.pages_known);
         Some(Closed { space: space.id, as_of, at_rest, pages_known, books, rows, bug })
@@ -389,8 +392,27 @@ fn object_kind(backing: Backing) -> Kind {
     }
 }
 
-/// Bounds of each row's resident bytes: as found when exact, else widened by what can have moved during the scan.
-fn bound_rows(scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
+/// How books and pages of a scan at rest differ, in bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Astray {
+    /// Counted by the kernel, and in no mapping.
+    hidden: u64,
+    /// Shown, and not counted as that kind.
+    surplus: u64,
+}
+
+impl Astray {
+    fn of(books: &[Book], outside: &ByKind) -> Self {
+        books.iter().fold(Self::default(), |sum, book| Self {
+            hidden: sum.hidden + book.unattributed.saturating_sub(outside.get(book.kind)),
+            surplus: sum.surplus + book.skew.unsigned_abs(),
+        })
+    }
+}
+
+/// Bounds of each row's resident bytes: as found when exact, else widened by what can have moved during the scan, or is
+/// `astray`.
+fn bound_rows(scan: &Scan, astray: Astray, rows: &mut BTreeMap<Claim, Row>) {
     let faults = |c: &Counters| c.minor_faults.saturating_add(c.major_faults);
     let huge = scan.pages.all().any(|(_, s)| s.has(PageState::HUGE | PageState::PRESENT));
     let each = if huge { BLOCK } else { PAGE };
@@ -399,14 +421,15 @@ fn bound_rows(scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
     let moved = faults(&scan.after).saturating_sub(faults(&scan.before)).saturating_mul(each);
     let changed = rss(&scan.after).abs_diff(rss(&scan.before));
     let width = moved.saturating_add(changed).saturating_add(scan.slack);
+    let width = width.saturating_add(astray.surplus);
     for (claim, row) in rows {
         let anonymous = claim.origin.as_ref().is_none_or(|o| o.backing == Backing::Anonymous);
         let width = if anonymous { width } else { width.saturating_add(scan.object_slack) };
         let found = row.owned.rss();
         let exact = row.pages == EvidenceClass::Exact;
         row.lo = if exact { found } else { found.saturating_sub(width) };
-        row.hi =
-            if exact { found } else { found.saturating_add(width).min(row.reserved.max(found)) };
+        let most = found.saturating_add(width).saturating_add(astray.hidden);
+        row.hi = if exact { found } else { most.min(row.reserved.max(found)) };
     }
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use memprov_ledger::book::{Claim, Kind, Row};
-use memprov_ledger::evidence::{Change, Evidence, Lifecycle, MapFlags, StackRef, Total};
+use memprov_ledger::evidence::{
+    Change, Evidence, EvidenceClass, Lifecycle, MapFlags, StackRef, Total,
+};
 use memprov_ledger::identity::{StackId, StartTicks, Tgid};
 use memprov_ledger::pieces::Traits;
 use memprov_ledger::resolution::{Cause, Resolution};
@@ -221,6 +223,29 @@ fn pages_that_may_not_be_read_leave_owners_their_extents_and_books_unattributed(
         assert!(total > 0, "a page was written");
         assert_eq!((anon.owned, anon.joint, anon.unattributed, anon.skew), (0, 0, total, 0));
     }
+}
+
+#[test]
+fn what_is_counted_and_not_shown_leaves_no_row_exact() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 3, of: None });
+    world.call(1, Call::Write { at: 0 });
+    let mut seen =
+        world.kernel.scan(1, Span::at(MonoTime(world.kernel.now + 1))).expect("it lives");
+    for counters in [&mut seen.before, &mut seen.after] {
+        counters.anon = counters.anon.map(|bytes| bytes + 8192);
+    }
+    world.watch.ledger.apply(&Evidence::Residency(Box::new(seen)));
+    let ledger = &world.watch.ledger;
+    let space = ledger.space(Tgid(1)).expect("it was scanned");
+    let closed = ledger.sharing().close(space).expect("it has a book");
+    assert!(closed.at_rest && !closed.bug);
+    let anon = closed.books.iter().find(|b| b.kind == Kind::Anon).expect("it has a total");
+    assert_eq!((anon.unattributed, anon.skew), (8192, 0));
+    assert!(closed.rows.values().all(|row| row.pages == EvidenceClass::Inferred));
+    let made = |(claim, _): &(&Claim, &Row)| matches!(claim.stack, StackRef::Known(_));
+    let (_, row) = closed.rows.iter().find(made).expect("it was mapped");
+    assert_eq!((row.lo, row.owned.rss(), row.hi), (4096, 4096, 12288), "it may have all of it");
 }
 
 #[test]

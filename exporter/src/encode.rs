@@ -12,7 +12,7 @@
 //!   once.
 //! - **Owners add up.** In each resource with processes, over the kinds `anon`, `file` and `shmem`:
 //!   `control ≤ Σ resident + joint + skew ≤ control + control_spread`, where Σ runs over all points of
-//!   `memprov.memory.resident`: owners, the remainder `other`, and `unattributed`.
+//!   `memprov.memory.resident`: owners, the `remainder`, and `unattributed`.
 //! - **Unknown is absent.** A quantity without a number makes no point. Integers are never sent as doubles.
 //! - **Time.** Every point of a shipment has the end of the last pane as its time.
 

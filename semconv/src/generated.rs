@@ -143,12 +143,14 @@ pub mod owner_kind {
     pub const PREEXISTING: &str = "preexisting";
     /// Its stack has no names yet.
     pub const PENDING: &str = "pending";
-    /// Anything else; without `memprov.owner.id`, the exact sum of all owners beyond the limit.
+    /// Anything else, such as `[vdso]`.
     pub const OTHER: &str = "other";
+    /// The exact sum of all owners beyond the limit, marked `otel.metric.overflow`; it has no `memprov.owner.id`.
+    pub const REMAINDER: &str = "remainder";
     /// Bytes that nobody is known to own.
     pub const UNATTRIBUTED: &str = "unattributed";
     /// All of them.
-    pub const ALL: &[&str] = &[MAPPING, ARENA, FILE, SHM, NAMED, STACK, IMAGE, PREEXISTING, PENDING, OTHER, UNATTRIBUTED];
+    pub const ALL: &[&str] = &[MAPPING, ARENA, FILE, SHM, NAMED, STACK, IMAGE, PREEXISTING, PENDING, OTHER, REMAINDER, UNATTRIBUTED];
 }
 
 /// The owner for people.

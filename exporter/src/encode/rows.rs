@@ -107,7 +107,7 @@ pub(super) fn kinds(group: &Group<'_>, named: &Admission<Arc<str>>, rows: &mut R
     rows.say(&semconv::MEMORY_RESIDENT, resident);
     let rest = rest.unwrap_or_default();
     let remainder = sum(&rest.resident).unwrap_or(0);
-    rows.one(&semconv::MEMORY_RESIDENT, &other(), level(remainder));
+    rows.one(&semconv::MEMORY_RESIDENT, &remainder_kind(), level(remainder));
     let exact = |amounts: &Amounts| amounts.resident.first().copied().flatten().unwrap_or(0);
     let owned: i128 = group.owners.values().map(|owner| exact(&owner.amounts)).sum();
     rows.one(&semconv::MEMORY_RESIDENT_EXACT, &[], level(owned + exact(&group.unattributed)));
@@ -158,7 +158,7 @@ pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, r
     let with = |more: &[(Key, Value)], evidence: &[(Key, Value)]| [more, evidence].concat().into();
     classes(&group.unattributed, &|evidence| with(&[unattributed_kind()], evidence));
     if let Some(rest) = rest {
-        classes(&rest, &|evidence| with(&other(), evidence));
+        classes(&rest, &|evidence| with(&remainder_kind(), evidence));
     }
     let [reserved, resident, swapped] = points;
     rows.say(&semconv::MEMORY_RESERVED, reserved);
@@ -224,6 +224,6 @@ fn unattributed_kind() -> (Key, Value) {
     word(semconv::OWNER_KIND, owner_kind::UNATTRIBUTED)
 }
 
-fn other() -> [(Key, Value); 2] {
-    [word(semconv::OWNER_KIND, owner_kind::OTHER), flag(semconv::OVERFLOW)]
+fn remainder_kind() -> [(Key, Value); 2] {
+    [word(semconv::OWNER_KIND, owner_kind::REMAINDER), flag(semconv::OVERFLOW)]
 }

@@ -40,8 +40,8 @@ fn a_limit_of_owners_changes_no_sum_of_any_class() {
         }
         assert!(owners.values().all(|ids| ids.len() <= limit), "limit {limit}: {owners:?}");
         for flat in &points {
-            let other = flat.get("memprov.owner.kind") == "other";
-            assert_eq!(flat.get("otel.metric.overflow") == "true", other);
+            let rest = flat.get("memprov.owner.kind") == "remainder";
+            assert_eq!(flat.get("otel.metric.overflow") == "true", rest);
         }
     }
 }

@@ -31,7 +31,7 @@ impl Exporting {
         let exporter = match config.export.endpoint.is_empty() {
             true => None,
             false => {
-                let settings = Settings::new(&config.export, &header.identity.host_id)?;
+                let settings = Settings::new(&config.export, &header.identity)?;
                 Some(Exporter::start(settings, series.clone())?)
             }
         };

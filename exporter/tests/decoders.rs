@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use memprov::config::{Compression, Export, Protocol};
 use memprov::otlp::{Exporter, Fate, Feed, Settings, Shipment};
+use memprov::report::Identity;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{
     AnyValue, ArrayValue, InstrumentationScope, KeyValue, any_value::Value as Any,
@@ -131,9 +132,11 @@ fn sent(request: ExportMetricsServiceRequest) -> Vec<u8> {
         interval: Duration::from_millis(1),
         ..Export::default()
     };
-    let exporter =
-        Exporter::start(Settings::new(&export, "h").expect("a URL"), Once(Some(request)))
-            .expect("a thread");
+    let exporter = Exporter::start(
+        Settings::new(&export, &Identity::default()).expect("a URL"),
+        Once(Some(request)),
+    )
+    .expect("a thread");
     exporter.poke();
     let (stream, _) = listener.accept().expect("a request");
     let mut stream = BufReader::new(stream);

@@ -1,5 +1,6 @@
 //! Whom a resource stands for: the agent, the host's processes, a container, a systemd unit, or on request a process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -146,6 +147,15 @@ impl Identity {
             }
         }
         Resource { attributes, ..Default::default() }
+    }
+
+    /// What the agent's own resource says.
+    pub(crate) fn agent(&self) -> BTreeMap<String, String> {
+        let text = |attribute: KeyValue| match attribute.value?.value? {
+            Value::StringValue(text) => Some((attribute.key, text)),
+            _ => None,
+        };
+        self.resource(&Place::Agent, None).attributes.into_iter().filter_map(text).collect()
     }
 
     fn process(&self, pid: u32, start_time: u64, name: &str) -> Vec<KeyValue> {

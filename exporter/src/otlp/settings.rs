@@ -2,12 +2,12 @@
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Uri};
-use memprov_semconv as semconv;
 
 use super::pace::Pace;
 use super::tls::Files;
 use super::{StartError, grpc};
 use crate::config::{Attributes, Compression, Export, Protocol, Temporality};
+use crate::report::Identity;
 
 /// The path of metrics below a receiver (OTLP specification, "OTLP/HTTP Request").
 const METRICS: &str = "/v1/metrics";
@@ -32,11 +32,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Makes the configuration ready. `host` is the id of this host, which tells the agent from others of a fleet.
+    /// Makes the configuration ready. `identity` tells the agent from others of a fleet.
     ///
     /// # Errors
     /// When the endpoint is no URL of HTTP.
-    pub fn new(export: &Export, host: &str) -> Result<Self, StartError> {
+    pub fn new(export: &Export, identity: &Identity) -> Result<Self, StartError> {
         let invalid = || StartError::Endpoint { endpoint: export.endpoint.clone() };
         let parts = export.endpoint.parse::<Uri>().map_err(|_| invalid())?.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
@@ -62,12 +62,6 @@ impl Settings {
             }
         };
         let url = Uri::builder().scheme(scheme).authority(authority).path_and_query(path);
-        let mut agent = export.resource_attributes.clone();
-        agent.0.insert(semconv::SERVICE_NAME.as_str().to_owned(), export.service_name.clone());
-        // Agents of two hosts with the same attributes would write one series.
-        for key in [semconv::HOST_ID, semconv::SERVICE_INSTANCE_ID] {
-            agent.0.entry(key.as_str().to_owned()).or_insert_with(|| host.to_owned());
-        }
         Ok(Self {
             url: url.build().map_err(|_| invalid())?,
             place,
@@ -75,9 +69,9 @@ impl Settings {
             compression: export.compression,
             headers: export.headers.0.clone(),
             tls,
-            pace: Pace::of_host(host, export.interval, export.timeout),
+            pace: Pace::of_host(&identity.host_id, export.interval, export.timeout),
             max_request: usize::try_from(export.max_request).unwrap_or(usize::MAX),
-            agent: Some((agent, export.temporality())),
+            agent: Some((Attributes(identity.agent()), export.temporality())),
         })
     }
 }

@@ -24,6 +24,7 @@ use tonic::{Request, Response, Status};
 
 use crate::config::{Compression, Export, Protocol};
 use crate::otlp::{Exporter, Fate, Feed, Pace, Settings, Shipment};
+use crate::report::Identity;
 
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
@@ -33,7 +34,7 @@ pub(super) fn settings(url: &str, protocol: Protocol) -> Settings {
 }
 
 pub(super) fn configured(export: &Export) -> Settings {
-    let mut settings = Settings::new(export, "host").unwrap();
+    let mut settings = Settings::new(export, &Identity::default()).unwrap();
     settings.pace = Pace {
         timeout: LONG,
         first_wait: Duration::from_millis(5),

@@ -1,11 +1,16 @@
 //! Which URL requests go to.
 
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
 use crate::config::{Attributes, Config, Export, Protocol, Sources};
 use crate::otlp::{Settings, StartError};
+use crate::report::Identity;
 
 fn url(endpoint: &str, protocol: Protocol) -> String {
     let export = Export { endpoint: endpoint.to_owned(), protocol, ..Export::default() };
-    Settings::new(&export, "host").unwrap().url.to_string()
+    Settings::new(&export, &Identity::default()).unwrap().url.to_string()
 }
 
 #[test]
@@ -41,7 +46,7 @@ fn opentelemetrys_variables_mean_the_urls_of_its_specification() {
             ("OTEL_EXPORTER_OTLP_PROTOCOL".into(), "http/protobuf".into()),
         ];
         let config = Config::load(&Sources { env, ..Sources::default() }).unwrap();
-        let settings = Settings::new(&config.export, "host").unwrap();
+        let settings = Settings::new(&config.export, &Identity::default()).unwrap();
         assert_eq!(settings.url.to_string(), expected, "{variable}={value}");
     }
 }
@@ -50,7 +55,7 @@ fn opentelemetrys_variables_mean_the_urls_of_its_specification() {
 fn an_endpoint_that_is_no_url_of_http_is_refused() {
     for endpoint in ["", "localhost:4317", "collector", "ftp://collector:4317", "http://"] {
         let export = Export { endpoint: endpoint.to_owned(), ..Export::default() };
-        let refused = Settings::new(&export, "host").err();
+        let refused = Settings::new(&export, &Identity::default()).err();
         assert!(matches!(refused, Some(StartError::Endpoint { .. })), "{endpoint}");
     }
 }
@@ -58,21 +63,26 @@ fn an_endpoint_that_is_no_url_of_http_is_refused() {
 #[test]
 fn what_messages_call_an_endpoint_holds_no_password() {
     let endpoint = "https://user:secret@collector:4317/x".to_owned();
-    let settings = Settings::new(&Export { endpoint, ..Export::default() }, "host").unwrap();
+    let settings = Settings::new(&Export { endpoint, ..Export::default() }, &Identity::default());
+    let settings = settings.unwrap();
     assert_eq!(settings.place, "https://collector:4317");
 }
 
 #[test]
-fn agents_of_two_hosts_are_two_instances_of_one_service_unless_they_are_named() {
+fn the_clients_metrics_are_of_the_resource_of_the_agent_and_two_hosts_have_two() {
     let resource = |named: &str, host: &str| {
         let resource_attributes = Attributes::try_from(named.to_owned()).unwrap();
         let endpoint = "http://c:4317".to_owned();
         let export = Export { endpoint, resource_attributes, ..Export::default() };
-        Settings::new(&export, host).unwrap().agent.unwrap().0.0
+        let identity = Identity { host_id: host.to_owned(), ..Identity::default() }.named(&export);
+        Settings::new(&export, &identity).unwrap().agent.unwrap().0.0
     };
     let (a, b) = (resource("", "a"), resource("", "b"));
-    assert_eq!(a["service.name"], b["service.name"]);
-    assert_eq!((&*a["service.instance.id"], &*b["service.instance.id"]), ("a", "b"));
-    let named = resource("service.instance.id=mine,deployment.environment.name=x", "a");
-    assert_eq!((&*named["service.instance.id"], &*named["host.id"]), ("mine", "a"));
+    assert_eq!((&*a["service.name"], &*a["host.id"]), ("memprov", "a"));
+    let instance = |of: &BTreeMap<String, String>| Uuid::parse_str(&of["service.instance.id"]);
+    assert_eq!(instance(&a).unwrap().get_version_num(), 5);
+    assert_ne!(instance(&a), instance(&b));
+    let named = resource("service.instance.id=mine,k8s.pod.name=x", "a");
+    assert_eq!(instance(&named), instance(&a));
+    assert_eq!(named["k8s.pod.name"], "x");
 }

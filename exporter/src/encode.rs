@@ -37,7 +37,7 @@ mod tests;
 mod view;
 mod words;
 
-pub use accumulator::{Accumulator, Options, Window};
+pub use accumulator::{Accumulator, Options, Panes, Window};
 pub use estimate::{Estimate, estimate};
 pub use view::Style;
 
@@ -68,6 +68,12 @@ impl Shared {
     /// As [`Accumulator::close`].
     pub fn close(&self, end: u64) {
         self.lock().close(end);
+    }
+
+    /// As [`Accumulator::panes`].
+    #[must_use]
+    pub fn panes(&self) -> Panes {
+        self.lock().panes()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Accumulator> {

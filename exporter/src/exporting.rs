@@ -59,8 +59,17 @@ impl Exporting {
     pub fn finish(self, end: MonoTime) {
         if let Some(exporter) = self.exporter {
             self.series.close(wall::unix_nanos(self.header.clock, end));
+            let before = self.series.panes().refused;
             let stats = exporter.shutdown(LAST);
-            tracing::info!(?stats, "export ended");
+            let panes = self.series.panes();
+            match panes.refused - before {
+                0 => tracing::info!(?stats, ?panes, "export ended"),
+                n => tracing::warn!(
+                    ?stats,
+                    ?panes,
+                    "export ended, and of what was to be sent last {n} panes did not arrive"
+                ),
+            }
         }
     }
 }

@@ -589,6 +589,18 @@ pub const EXPORT_REQUESTS: Metric = Metric {
     ],
 };
 
+/// Panes for the OTLP endpoint, each the state at its end.
+pub const EXPORT_PANES: Metric = Metric {
+    name: "memprov.export.panes",
+    unit: "{pane}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Panes for the OTLP endpoint, each the state at its end.",
+    attributes: &[
+        attribute(EXPORT_OUTCOME, Type::Text, true, export_outcome::ALL),
+    ],
+};
+
 /// Points for the OTLP endpoint.
 pub const EXPORT_POINTS: Metric = Metric {
     name: "memprov.export.points",
@@ -678,6 +690,7 @@ pub const ALL: &[&Metric] = &[
     &CONFIG_INFO,
     &CONFIG_RELOADS,
     &EXPORT_REQUESTS,
+    &EXPORT_PANES,
     &EXPORT_POINTS,
     &EXPORT_SIZE,
     &EXPORT_DURATION,

@@ -52,6 +52,17 @@ pub struct Window {
     pub end: u64,
 }
 
+/// What became of the panes that were taken in; but for the newest one each met one of these fates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Panes {
+    /// They arrived.
+    pub delivered: u64,
+    /// A newer one went instead; what they counted is in it.
+    pub replaced: u64,
+    /// They were refused or given up.
+    pub refused: u64,
+}
+
 /// All series, by resource.
 #[derive(Debug)]
 pub struct Accumulator {
@@ -72,6 +83,7 @@ pub struct Accumulator {
     at_stake: u64,
     /// Counts, and ends of series, that nobody is told.
     lost: u64,
+    panes: Panes,
 }
 
 /// One resource.
@@ -107,6 +119,7 @@ impl Accumulator {
             fresh: false,
             at_stake: 0,
             lost: 0,
+            panes: Panes::default(),
         }
     }
 
@@ -118,6 +131,7 @@ impl Accumulator {
         if self.pane.is_some() && pane.end <= pane.begin {
             return;
         }
+        self.panes.replaced += u64::from(self.fresh);
         let Options { detail, grain, max_age, .. } = &self.options;
         let max_age = u64::try_from(max_age.as_nanos()).unwrap_or(u64::MAX);
         let oldest = pane.end.saturating_sub(max_age);
@@ -143,7 +157,7 @@ impl Accumulator {
                 if !member.whole {
                     rows::age(as_of, pane.end, &mut rows);
                 }
-                agent::say(report, &about.support, self.lost, &mut rows);
+                agent::say(report, &about.support, (self.lost, self.panes), &mut rows);
             }
             self.lost += member.fold(rows, pane, &mut ending);
         }
@@ -196,6 +210,12 @@ impl Accumulator {
         self.lost
     }
 
+    /// What became of panes.
+    #[must_use]
+    pub fn panes(&self) -> Panes {
+        self.panes
+    }
+
     /// The agent ends at `end` (nanoseconds since the Unix epoch): the shipment after the next one ends every series, as
     /// another run of the agent may not have all of them.
     pub fn close(&mut self, end: u64) {
@@ -228,6 +248,7 @@ impl Accumulator {
         if !self.fresh || self.under_way && !replaceable {
             return None;
         }
+        self.panes.replaced += u64::from(self.under_way);
         (self.fresh, self.under_way, self.at_stake) = (false, true, 0);
         self.number += 1;
         let mut packer = Packer::new(limit, style);
@@ -260,6 +281,12 @@ impl Feed for Accumulator {
         // What is cumulative is in the next shipment, too.
         let lost = !arrived && self.options.style.deltas();
         self.lost += if lost { self.at_stake } else { 0 };
+        match fate {
+            Fate::Delivered => self.panes.delivered += 1,
+            Fate::Refused => self.panes.refused += 1,
+            // Without a newer one it waits itself.
+            Fate::Replaced => self.panes.replaced += u64::from(self.fresh),
+        }
         self.fresh |= fate == Fate::Replaced;
         for member in self.members.values_mut() {
             for stream in member.streams.values_mut() {

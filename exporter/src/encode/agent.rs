@@ -2,15 +2,21 @@
 
 use std::sync::Arc;
 
-use memprov_semconv::{self as semconv, Key, difference, outcome, source_name};
+use memprov_semconv::{self as semconv, Key, difference, export_outcome, outcome, source_name};
 
+use super::accumulator::Panes;
 use super::rows::{Amount, Number, Rows, level, measured};
 use super::words::{Word, word};
 use crate::report::{Agent, Report};
 use crate::trace::Support;
 
-/// Says all of it. `lost`: counts of points that no shipment took along.
-pub(super) fn say(report: &Report, support: &[Support], lost: u64, rows: &mut Rows) {
+/// Says all of it. Of what was exported before: counts that no shipment took along, and what became of panes.
+pub(super) fn say(
+    report: &Report,
+    support: &[Support],
+    (lost, panes): (u64, Panes),
+    rows: &mut Rows,
+) {
     let told = |text: &str| Word::from(Arc::<str>::from(text));
     let total = |n: u64| Some(Amount::Total(Number::Int(i64::try_from(n).ok()?)));
     let count =
@@ -24,6 +30,13 @@ pub(super) fn say(report: &Report, support: &[Support], lost: u64, rows: &mut Ro
         &semconv::SOURCE_LOST,
         lost.filter_map(|(stream, n)| count(semconv::SOURCE_NAME, stream, n)).collect::<Vec<_>>(),
     );
+    let panes = [
+        (export_outcome::DELIVERED, panes.delivered),
+        (export_outcome::REFUSED, panes.refused),
+        (export_outcome::REPLACED, panes.replaced),
+    ];
+    let panes = panes.iter().filter_map(|(fate, n)| count(semconv::EXPORT_OUTCOME, fate, *n));
+    rows.say(&semconv::EXPORT_PANES, panes.collect::<Vec<_>>());
     if report.scan_seconds.count() > 0 {
         let scans = Amount::Observed(Arc::new(report.scan_seconds.clone()));
         rows.one(&semconv::BUDGET_SCAN_DURATION, &[], Some(scans));

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, DataPointFlags, NumberDataPoint, metric::Data, number_data_point::Value,
 };
 
-use super::{Accumulator, Identity, Options, Style, Window};
+use super::{Accumulator, Identity, Options, Panes, Style, Window};
 use crate::config::{Detail, Grain, Histograms, Temporality};
 use crate::otlp::{Fate, Feed};
 use crate::report::{

@@ -174,6 +174,8 @@ fn run(panes: &[(Vec<Seen>, Luck)], options: Options) -> (Accumulator, Reader, W
             Luck::Busy => {}
         }
     }
+    let Panes { delivered, replaced, refused } = series.panes();
+    assert_eq!(delivered + replaced + refused, panes.len() as u64 + 2, "each pane has one fate");
     (series, reader, world)
 }
 

@@ -321,6 +321,12 @@ impl Effective {
             }
             out.push('\n');
         }
+        let (taken, waiting): (Vec<_>, Vec<_>) = keys()
+            .into_iter()
+            .filter(|key| !key.starts_with("inject."))
+            .partition(|key| SWAPPED.contains(&key.as_str()));
+        out.push_str(&format!("\n# SIGHUP takes over: {}\n", taken.join(", ")));
+        out.push_str(&format!("# at the next start: {}\n", waiting.join(", ")));
         out
     }
 }

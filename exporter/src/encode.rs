@@ -70,6 +70,11 @@ impl Shared {
         self.lock().close(end);
     }
 
+    /// As [`Accumulator::change`].
+    pub fn change(&self, options: Options) {
+        self.lock().change(options);
+    }
+
     /// As [`Accumulator::panes`].
     #[must_use]
     pub fn panes(&self) -> Panes {

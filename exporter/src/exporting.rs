@@ -28,14 +28,29 @@ impl Exporting {
     /// When the endpoint is none, its TLS cannot be prepared, or the thread cannot be started.
     pub fn start(config: &Config, header: &Header) -> Result<Self, StartError> {
         let series = Shared::new(Accumulator::new(Options::of(config)));
-        let exporter = match config.export.endpoint.is_empty() {
-            true => None,
-            false => {
-                let settings = Settings::new(&config.export, &header.identity)?;
-                Some(Exporter::start(settings, series.clone())?)
+        let mut exporting = Self { exporter: None, series, header: header.clone() };
+        exporting.change(config)?;
+        Ok(exporting)
+    }
+
+    /// Goes by another configuration. The series stay: no endpoint, a new one and the same again tell one history.
+    ///
+    /// # Errors
+    /// As [`Self::start`]; then nothing changes.
+    pub fn change(&mut self, config: &Config) -> Result<(), StartError> {
+        if config.export.endpoint.is_empty() {
+            if let Some(exporter) = self.exporter.take() {
+                exporter.leave(LAST);
             }
-        };
-        Ok(Self { exporter, series, header: header.clone() })
+        } else {
+            let settings = Settings::new(&config.export, &self.header.identity)?;
+            match &self.exporter {
+                Some(exporter) => exporter.change(settings)?,
+                None => self.exporter = Some(Exporter::start(settings, self.series.clone())?),
+            }
+        }
+        self.series.change(Options::of(config));
+        Ok(())
     }
 
     /// Whether anybody wants reports.

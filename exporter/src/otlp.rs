@@ -15,6 +15,7 @@
 //! | `grpc`, `http`, `verdict` | the two protocols: headers, and what an answer means |
 //! | `stats`, `health`, `own` | what became of it: counts, log lines, metrics |
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -79,10 +80,12 @@ pub struct Exporter {
 }
 
 /// What the thread is told.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone)]
 struct Order {
     /// How often there was something new.
     pokes: u64,
+    /// Where to and how.
+    settings: Arc<Settings>,
     /// Until when everything must have ended.
     stop: Option<Instant>,
 }
@@ -93,15 +96,14 @@ impl Exporter {
     /// # Errors
     /// When files of TLS cannot be used, or the thread does not start.
     pub fn start<F: Feed + 'static>(settings: Settings, feed: F) -> Result<Self, StartError> {
-        let place = settings.place.clone();
-        let ready = tls::config(settings.tls.as_ref());
-        ready.map_err(|source| StartError::Tls { place, source })?;
+        let settings = settings.ready()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(StartError::Thread)?;
-        let (orders, told) = watch::channel(Order::default());
+        let order = Order { pokes: 0, settings: Arc::clone(&settings), stop: None };
+        let (orders, told) = watch::channel(order);
         let (counts, stats) = watch::channel(Stats::default());
         // The thread logs to where its starter does.
         let log = tracing::dispatcher::get_default(Clone::clone);
@@ -120,16 +122,36 @@ impl Exporter {
         self.orders.send_modify(|order| order.pokes += 1);
     }
 
+    /// Sends by other settings from now on; the client's own metrics stay as they are. Parts that are not delivered go
+    /// the new way, the one that waits for its answer after it; what was delivered is not sent again.
+    ///
+    /// # Errors
+    /// When files of TLS cannot be used; then nothing changes.
+    pub fn change(&self, settings: Settings) -> Result<(), StartError> {
+        let settings = settings.ready()?;
+        self.orders.send_modify(|order| order.settings = settings);
+        Ok(())
+    }
+
     /// What became of everything so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
         *self.stats.borrow()
     }
 
-    /// Tries once more to deliver all that the feed has, for at most `within`, and ends the thread.
+    /// Tries once more to deliver all that the feed has, for at most `within`, and ends the thread. Waits for neither.
+    pub fn leave(self, within: Duration) {
+        self.stop(within);
+    }
+
+    fn stop(&self, within: Duration) {
+        self.orders.send_modify(|order| order.stop = Some(Instant::now() + within));
+    }
+
+    /// The same, and waits for it.
     #[must_use]
     pub fn shutdown(self, within: Duration) -> Stats {
-        self.orders.send_modify(|order| order.stop = Some(Instant::now() + within));
+        self.stop(within);
         if self.thread.join().is_err() {
             tracing::error!("the OTLP thread panicked");
         }

@@ -6,7 +6,24 @@ use std::hash::Hasher;
 use super::{Config, Export, Scan, layers, leaves};
 
 /// The keys that a running daemon takes over; every other one counts from the next start on. In order.
-pub const SWAPPED: [&str; 3] = ["export.interval", "log", "scan.budget"];
+pub const SWAPPED: [&str; 16] = [
+    "export.ca",
+    "export.cert",
+    "export.compression",
+    "export.detail",
+    "export.endpoint",
+    "export.headers",
+    "export.interval",
+    "export.key",
+    "export.max_owners",
+    "export.max_request",
+    "export.max_resources",
+    "export.protocol",
+    "export.resources",
+    "export.timeout",
+    "log",
+    "scan.budget",
+];
 
 impl Config {
     /// 32 hexadecimal digits that are equal for equal configurations, whatever their sources: SipHash-2-4 with a zero
@@ -24,9 +41,18 @@ impl Config {
     /// restart.
     #[must_use]
     pub fn taking(&self, new: &Self) -> (Self, Vec<String>) {
+        let ours = self.export.clone();
         let taken = Self {
             log: new.log,
-            export: Export { interval: new.export.interval, ..self.export.clone() },
+            export: Export {
+                // A series keeps its resource and its temporality for as long as it lives.
+                service_name: ours.service_name,
+                resource_attributes: ours.resource_attributes,
+                preset: ours.preset,
+                temporality: ours.temporality,
+                histograms: ours.histograms,
+                ..new.export.clone()
+            },
             scan: Scan { budget: new.scan.budget, ..self.scan.clone() },
             ..self.clone()
         };
@@ -66,10 +92,10 @@ mod tests {
         "/elsewhere",
     ];
 
-    /// The defaults with one setting, if it holds alone and says something else.
-    fn with(key: &str, value: &str) -> Option<Config> {
-        let sources =
-            Sources { flags: vec![crate::config::tests::flag(key, value)], ..Sources::default() };
+    /// The defaults with these settings, if they hold and say something else.
+    fn with(settings: &[(&str, &str)]) -> Option<Config> {
+        let flags = settings.iter().map(|(key, value)| crate::config::tests::flag(key, value));
+        let sources = Sources { flags: flags.collect(), ..Sources::default() };
         let config = Effective::load(&sources).ok()?.config;
         (config != Config::default()).then_some(config)
     }
@@ -79,7 +105,7 @@ mod tests {
         let ours = Config::default();
         let (mut taken_over, mut untried) = (Vec::new(), Vec::new());
         for key in keys() {
-            let Some(new) = VALUES.iter().find_map(|value| with(&key, value)) else {
+            let Some(new) = VALUES.iter().find_map(|value| with(&[(&key, value)])) else {
                 untried.push(key);
                 continue;
             };
@@ -93,15 +119,18 @@ mod tests {
                 assert_eq!(waiting, [key]);
             }
         }
-        taken_over.sort();
-        assert_eq!(taken_over, SWAPPED);
         // A certificate and its key go together.
         assert_eq!(untried, ["export.cert", "export.key"]);
+        let both = with(&[("export.cert", "/a"), ("export.key", "/b")]).unwrap();
+        assert_eq!(ours.taking(&both), (both, Vec::new()));
+        taken_over.extend(untried);
+        taken_over.sort();
+        assert_eq!(taken_over, SWAPPED);
     }
 
     #[test]
     fn the_shipped_file_names_the_keys_that_are_taken_over() {
-        let text = include_str!("../../../packaging/memprov.toml");
+        let text = include_str!("../../../packaging/memprov.toml").replace("\n# ", " ");
         let list = SWAPPED.join(", ");
         assert!(text.contains(&list), "say in packaging/memprov.toml: {list}");
     }

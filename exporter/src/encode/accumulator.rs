@@ -123,6 +123,15 @@ impl Accumulator {
         }
     }
 
+    /// Tells as much as `options` say from the next pane on. Series that are told no more end, others begin with it.
+    pub fn change(&mut self, options: Options) {
+        self.places.resize(options.resources);
+        if options.detail != self.options.detail {
+            self.members.values_mut().for_each(|member| member.whole = false);
+        }
+        self.options = options;
+    }
+
     /// Takes in the report of a pane that ended at `window.end`. One that did not end later than the pane before is left
     /// out: time does not go back.
     pub fn pane(&mut self, report: &Report, window: Window) {

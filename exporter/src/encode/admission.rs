@@ -5,7 +5,8 @@
 //! change slowly, whatever the sizes do, and yet what is new and large is named at once.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::hash::Hash;
 
 /// How long the largest size that somebody had counts for him, in nanoseconds.
 const TENURE: u64 = 3_600_000_000_000;
@@ -14,7 +15,7 @@ const TENURE: u64 = 3_600_000_000_000;
 #[derive(Debug)]
 pub(super) struct Admission<K> {
     cap: usize,
-    members: BTreeMap<K, Member>,
+    members: HashMap<K, Member>,
 }
 
 #[derive(Debug)]
@@ -22,19 +23,25 @@ struct Member {
     since: u64,
     peak: u128,
     size: u128,
+    /// It was there at the last choice.
+    there: bool,
 }
 
 impl Member {
+    fn new(size: u128, now: u64) -> Self {
+        Self { since: now, peak: size, size, there: false }
+    }
+
     /// What a newcomer has to exceed twice.
     fn weight(&self, now: u64) -> u128 {
         if now.saturating_sub(self.since) < TENURE { self.peak } else { self.size }
     }
 }
 
-impl<K: Ord + Clone> Admission<K> {
+impl<K: Ord + Hash + Clone> Admission<K> {
     /// Room for `cap` members.
     pub(super) fn new(cap: usize) -> Self {
-        Self { cap, members: BTreeMap::new() }
+        Self { cap, members: HashMap::new() }
     }
 
     /// Room for `cap` members from the next choice on.
@@ -47,41 +54,51 @@ impl<K: Ord + Clone> Admission<K> {
         self.members.contains_key(key)
     }
 
-    /// Chooses anew among all that exist now. Who is not there any more leaves. `now` is a time of panes, in
+    /// Chooses anew among all that exist now. Who is not there any more leaves, and so do the smallest where there is less
+    /// room than before. `now` is a time of panes, in
     /// nanoseconds; equal sizes come in the order of their keys.
     pub(super) fn choose<'a>(&mut self, sizes: impl IntoIterator<Item = (&'a K, u128)>, now: u64)
     where
         K: 'a,
     {
-        let mut before = std::mem::take(&mut self.members);
         let mut outside = Vec::new();
         for (key, size) in sizes {
-            match before.remove(key) {
-                Some(Member { since, peak, .. }) => {
-                    let member = Member { since, peak: peak.max(size), size };
-                    self.members.insert(key.clone(), member);
+            match self.members.get_mut(key) {
+                Some(member) => {
+                    (member.peak, member.size) = (member.peak.max(size), size);
+                    member.there = true;
                 }
                 None => outside.push((size, key)),
             }
+        }
+        self.members.retain(|_, member| std::mem::take(&mut member.there));
+        let over = self.members.len().saturating_sub(self.cap);
+        for (_, key) in self.weakest(now).into_iter().take(over) {
+            self.members.remove(&key);
         }
         outside.sort_by_key(|(size, key)| (Reverse(*size), *key));
         let room = self.cap.saturating_sub(self.members.len());
         let mut newcomers = outside.into_iter();
         for (size, key) in newcomers.by_ref().take(room) {
-            self.members.insert(key.clone(), Member { since: now, peak: size, size });
+            self.members.insert(key.clone(), Member::new(size, now));
         }
         let Some(first) = newcomers.next() else { return };
-        let weight = |(key, member): (&K, &Member)| (member.weight(now), key.clone());
-        let mut weakest: Vec<(u128, K)> = self.members.iter().map(weight).collect();
-        weakest.sort();
-        for ((size, key), (weight, member)) in std::iter::once(first).chain(newcomers).zip(weakest)
-        {
+        let newcomers = std::iter::once(first).chain(newcomers);
+        for ((size, key), (weight, member)) in newcomers.zip(self.weakest(now)) {
             if size <= weight.saturating_mul(2).saturating_sub(1) {
                 break;
             }
             self.members.remove(&member);
-            self.members.insert(key.clone(), Member { since: now, peak: size, size });
+            self.members.insert(key.clone(), Member::new(size, now));
         }
+    }
+
+    /// The members with their weights, the weakest first.
+    fn weakest(&self, now: u64) -> Vec<(u128, K)> {
+        let weight = |(key, member): (&K, &Member)| (member.weight(now), key.clone());
+        let mut weakest: Vec<(u128, K)> = self.members.iter().map(weight).collect();
+        weakest.sort();
+        weakest
     }
 }
 
@@ -133,6 +150,19 @@ mod tests {
         assert_eq!(choose(&mut admission, &[(1, 1), (2, 200)], 2 * MINUTE), [2]);
         assert_eq!(choose(&mut admission, &[(1, 100), (2, 1)], TENURE + MINUTE), [2]);
         assert_eq!(choose(&mut admission, &[(1, 100), (2, 1)], TENURE + 2 * MINUTE), [1]);
+    }
+
+    #[test]
+    fn with_less_room_the_smallest_leave_and_with_more_the_largest_come() {
+        let mut admission = Admission::new(3);
+        let sizes = [(1, 10), (2, 40), (3, 30), (4, 20)];
+        assert_eq!(choose(&mut admission, &sizes, 0), [2, 3, 4]);
+        admission.resize(1);
+        assert_eq!(choose(&mut admission, &sizes, MINUTE), [2]);
+        admission.resize(2);
+        assert_eq!(choose(&mut admission, &sizes, 2 * MINUTE), [2, 3]);
+        admission.resize(0);
+        assert_eq!(choose(&mut admission, &sizes, 3 * MINUTE), [0; 0]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use memprov_ledger::time::{MonoTime, Span};
 
 use super::Folding;
 use crate::checkpoint::{self, Checkpoint};
+use crate::config::Config;
 use crate::daemon::DaemonError;
 use crate::logging;
 use crate::sources::scans::{Job, chain};
@@ -40,7 +41,16 @@ impl Folding<'_> {
     /// Reads the configuration again, and takes over what it may change.
     pub(super) fn reload(&mut self, now: MonoTime) {
         self.manager.reloading();
-        let taken = self.reload.read(&self.setup.config);
+        let exporting = &mut self.exporting;
+        let holds = |config: &Config| match exporting.change(config) {
+            Ok(()) => true,
+            Err(error) => {
+                let problem = chain(&error);
+                tracing::error!(%problem, "the configuration is not taken over");
+                false
+            }
+        };
+        let taken = self.reload.read(&self.setup.config).filter(holds);
         self.reload.settle(taken.as_ref());
         if let Some(config) = taken {
             if config.log != self.setup.config.log {

@@ -1,6 +1,8 @@
 //! The client's thread: fetches a shipment when the line is free, sends its parts one after the other, and tells the
 //! shipment's fate.
 
+use std::sync::Arc;
+
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -19,7 +21,7 @@ use prost::Message;
 
 /// The thread's state.
 pub(super) struct Courier<F> {
-    settings: Settings,
+    settings: Arc<Settings>,
     feed: F,
     orders: watch::Receiver<Order>,
     counts: watch::Sender<Stats>,
@@ -54,7 +56,7 @@ pub(super) struct Outcome {
 
 impl<F: Feed> Courier<F> {
     pub(super) fn new(
-        settings: Settings,
+        settings: Arc<Settings>,
         feed: F,
         orders: watch::Receiver<Order>,
         counts: watch::Sender<Stats>,
@@ -73,7 +75,9 @@ impl<F: Feed> Courier<F> {
             let stop = |order: &Order| order.stop.is_some();
             let poked = self.orders.wait_for(|order| order.pokes > done || stop(order)).await;
             // An error says that the exporter is gone without a word, which is the end too.
-            if poked.is_ok_and(|order| !stop(&order)) {
+            let goes_on = poked.is_ok_and(|order| !stop(&order));
+            self.take_over();
+            if goes_on {
                 let phase = self.settings.pace.phase;
                 if tokio::time::timeout(phase, self.orders.wait_for(stop)).await.is_err() {
                     done = self.orders.borrow_and_update().pokes;
@@ -94,6 +98,16 @@ impl<F: Feed> Courier<F> {
         self.orders.borrow().stop.is_some() || self.orders.has_changed().is_err()
     }
 
+    /// Goes by other settings, if there are any.
+    fn take_over(&mut self) {
+        let settings = Arc::clone(&self.orders.borrow().settings);
+        if !Arc::ptr_eq(&settings, &self.settings) {
+            self.health = Health::new(settings.place.clone());
+            (self.line, self.limit, self.failures) = (None, settings.max_request, 0);
+            self.settings = settings;
+        }
+    }
+
     fn count(&self, change: impl FnOnce(&mut Stats)) {
         self.counts.send_modify(change);
     }
@@ -105,6 +119,7 @@ impl<F: Feed> Courier<F> {
         let mut halving = true;
         let mut fate = None;
         while let Some(part) = waiting.pop() {
+            self.take_over();
             let size = part.request.encoded_len();
             if halving && size > self.limit {
                 self.halve(part, &mut waiting, &mut outcome, "longer than export.max_request");
@@ -139,9 +154,12 @@ impl<F: Feed> Courier<F> {
                     }
                     self.count(|stats| stats.retries += 1);
                     let pause = self.settings.pace.wait(self.failures, after);
-                    let stop = self.orders.wait_for(|order| order.stop.is_some());
-                    // Ends early when it is the end; then there is one more attempt.
-                    drop(tokio::time::timeout(pause, stop).await);
+                    let settings = &self.settings;
+                    let early = |order: &Order| {
+                        order.stop.is_some() || !Arc::ptr_eq(&order.settings, settings)
+                    };
+                    // Ends early when it is the end, for one more attempt, or when there is another way.
+                    drop(tokio::time::timeout(pause, self.orders.wait_for(early)).await);
                     if shipment.replaceable && self.orders.borrow().pokes > fetched {
                         let points: u64 = waiting.iter().map(|part| part.points).sum();
                         self.count(|stats| {

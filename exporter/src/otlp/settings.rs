@@ -1,10 +1,12 @@
 //! Where the client sends, and how: the configuration, made ready.
 
+use std::sync::Arc;
+
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Uri};
 
 use super::pace::Pace;
-use super::tls::Files;
+use super::tls::{self, Files};
 use super::{StartError, grpc};
 use crate::config::{Attributes, Compression, Export, Protocol, Temporality};
 use crate::report::Identity;
@@ -73,6 +75,16 @@ impl Settings {
             max_request: usize::try_from(export.max_request).unwrap_or(usize::MAX),
             agent: Some((Attributes(identity.agent()), export.temporality())),
         })
+    }
+
+    /// Proves that what TLS needs is there.
+    ///
+    /// # Errors
+    /// When files of TLS cannot be used.
+    pub(super) fn ready(self) -> Result<Arc<Self>, StartError> {
+        let proof = tls::config(self.tls.as_ref()).map(drop);
+        proof.map_err(|source| StartError::Tls { place: self.place.clone(), source })?;
+        Ok(Arc::new(self))
     }
 }
 

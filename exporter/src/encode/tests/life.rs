@@ -120,14 +120,17 @@ impl World {
     }
 }
 
-/// Feeds panes to series and their shipments to a reader. Returns all three, after two panes more that arrived: the
-/// second tells the ends of what the first told last.
-fn run(panes: &[(Vec<Seen>, Luck)], options: Options) -> (Accumulator, Reader, World) {
-    let mut series = Accumulator::new(options);
+/// Feeds panes to series and their shipments to a reader; of several options each holds for three panes. Returns all
+/// three, after two panes more that arrived: the second tells the ends of what the first told last.
+fn run(panes: &[(Vec<Seen>, Luck)], options: &[Options]) -> (Accumulator, Reader, World) {
+    let mut series = Accumulator::new(options[0].clone());
     let (mut reader, mut world) = (Reader::default(), World::default());
     let mut late = None;
     let end = [(Vec::new(), Luck::Arrives), (Vec::new(), Luck::Arrives)];
-    for (seen, luck) in panes.iter().chain(&end) {
+    for (number, (seen, luck)) in panes.iter().chain(&end).enumerate() {
+        if number % 3 == 0 {
+            series.change(options[number / 3 % options.len()].clone());
+        }
         let (report, window) = world.pane(seen);
         series.pane(&report, window);
         let lost = series.lost();
@@ -195,7 +198,21 @@ proptest! {
         panes in panes(),
         options in options(),
     ) {
-        let (series, reader, world) = run(&panes, options);
+        let (series, reader, world) = run(&panes, &[options]);
+        prop_assert_eq!(series.lost(), 0);
+        prop_assert_eq!(reader.ever(FAULTS), world.faults as f64);
+        prop_assert_eq!(reader.ever(SCANS), world.scans.count() as f64);
+        prop_assert_eq!(reader.live(), series.series());
+    }
+
+    #[test]
+    fn options_that_change_on_the_way_cost_no_count_and_leave_no_series_behind(
+        panes in panes(),
+        one in options(),
+        other in options(),
+        grain in prop_oneof![Just(Grain::Container), Just(Grain::Process)],
+    ) {
+        let (series, reader, world) = run(&panes, &[one, Options { grain, ..other }]);
         prop_assert_eq!(series.lost(), 0);
         prop_assert_eq!(reader.ever(FAULTS), world.faults as f64);
         prop_assert_eq!(reader.ever(SCANS), world.scans.count() as f64);
@@ -210,7 +227,7 @@ proptest! {
         let style = Style { temporality: Temporality::Delta, histograms: Histograms::Exponential };
         let refused = panes.iter().any(|(_, luck)| matches!(luck, Luck::Refused | Luck::Replaced { .. }));
         let whole = options.detail == Detail::Owners;
-        let (series, reader, world) = run(&panes, Options { style, ..options });
+        let (series, reader, world) = run(&panes, &[Options { style, ..options }]);
         let faults = reader.ever(FAULTS);
         prop_assert!(faults <= world.faults as f64);
         prop_assert!(refused || series.lost() == 0);
@@ -225,8 +242,8 @@ proptest! {
     fn both_views_of_one_history_agree(panes in panes(), options in options()) {
         let calm: Vec<_> = panes.iter().map(|(seen, _)| (seen.clone(), Luck::Arrives)).collect();
         let style = Style { temporality: Temporality::Delta, ..Style::default() };
-        let (_, delta, _) = run(&calm, Options { style, ..options.clone() });
-        let (_, cumulative, _) = run(&calm, options);
+        let (_, delta, _) = run(&calm, &[Options { style, ..options.clone() }]);
+        let (_, cumulative, _) = run(&calm, &[options]);
         for metric in [RESIDENT, FAULTS, SCANS, BY_KIND] {
             prop_assert_eq!(delta.ever(metric), cumulative.ever(metric));
             prop_assert_eq!(delta.now(metric), cumulative.now(metric));

@@ -11,7 +11,7 @@ use super::bed::{
     start, takes, until,
 };
 use crate::config::{Attributes, Compression, Export, Headers, Protocol, Temporality};
-use crate::otlp::{Fate, SHIPMENT_BYTES, Shipment, Stats};
+use crate::otlp::{Fate, SHIPMENT_BYTES, Shipment, StartError, Stats};
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Gzip, Compression::Zstd];
 
@@ -246,4 +246,39 @@ fn the_agents_own_metrics_follow_on_the_same_line_with_its_resource() {
     let Data::Histogram(duration) = of("memprov.export.duration") else { panic!("a histogram") };
     assert!(duration.data_points[0].count >= 1);
     assert!(stats.delivered_points > 10, "its own points count too: {stats:?}");
+}
+
+#[test]
+fn another_endpoint_takes_over_what_is_not_delivered_and_nothing_else() {
+    let (before, after) = (Grpc::start(Answer::Take), Grpc::start(Answer::Take));
+    let (outbox, exporter) = start(settings(&before.url(), Protocol::Grpc));
+    outbox.send(&exporter, 1, request("a", 1));
+    until("delivered", || exporter.stats().sent == 1);
+    before.say(Answer::Fail(tonic::Status::unavailable("moved")));
+    let parts = vec![request("b", 2), request("c", 3)];
+    outbox.put(&exporter, Shipment { number: 2, parts: parts.clone(), replaceable: true });
+    until("tried", || exporter.stats().retries > 0);
+    let export = Export { endpoint: after.url(), ..Export::default() };
+    exporter.change(configured(&export)).unwrap();
+    until("delivered", || exporter.stats().sent == 3);
+    outbox.send(&exporter, 3, request("d", 4));
+    let stats = exporter.shutdown(LONG);
+    assert_eq!(after.received(), [parts, vec![request("d", 4)]].concat());
+    assert_eq!(before.received()[0], request("a", 1));
+    assert!(before.received()[1..].iter().all(|tried| *tried == request("b", 2)));
+    assert_eq!((stats.delivered_points, stats.refused_points, stats.replaced_points), (10, 0, 0));
+    assert_eq!(outbox.fates(), [1, 2, 3].map(|number| (number, Fate::Delivered)));
+}
+
+#[test]
+fn settings_whose_files_cannot_be_used_change_nothing() {
+    let server = Grpc::start(Answer::Take);
+    let (outbox, exporter) = start(settings(&server.url(), Protocol::Grpc));
+    let endpoint = "https://localhost:1".to_owned();
+    let export = Export { endpoint, ca: "/nowhere.pem".into(), ..Export::default() };
+    let refused = exporter.change(configured(&export)).unwrap_err();
+    assert!(matches!(refused, StartError::Tls { .. }), "{refused:?}");
+    outbox.send(&exporter, 1, request("a", 1));
+    assert_eq!(exporter.shutdown(LONG).delivered_points, 1);
+    assert_eq!(server.received(), [request("a", 1)]);
 }

@@ -1,0 +1,99 @@
+//! A receiver of OTLP over HTTP that takes everything, for tests of the program.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use prost::Message;
+use serde_json::Value;
+
+/// Requests that were taken, in order; and the port where they are.
+pub(crate) struct Receiver {
+    pub(crate) port: u16,
+    requests: Arc<Mutex<Vec<Value>>>,
+}
+
+/// One point: whose it is and of which metric, its time, and all that is said, as text.
+pub(crate) struct Point {
+    pub(crate) metric: String,
+    pub(crate) series: String,
+    /// Nanoseconds since the Unix epoch.
+    pub(crate) time: u64,
+    pub(crate) told: Value,
+}
+
+impl Receiver {
+    /// Takes what comes to a port of the loopback for as long as the program runs.
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let requests = Arc::<Mutex<Vec<Value>>>::default();
+        let taken = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let taken = Arc::clone(&taken);
+                std::thread::spawn(move || take(BufReader::new(stream), &taken));
+            }
+        });
+        Self { port, requests }
+    }
+
+    /// What has come so far.
+    pub(crate) fn points(&self) -> Vec<Point> {
+        let requests = self.requests.lock().expect("no panic");
+        requests.iter().flat_map(points).collect()
+    }
+}
+
+fn take(mut stream: BufReader<TcpStream>, taken: &Mutex<Vec<Value>>) -> std::io::Result<()> {
+    loop {
+        let (mut length, mut line) = (0, String::new());
+        while line != "\r\n" {
+            if let Some(number) = line.to_lowercase().strip_prefix("content-length: ") {
+                length = number.trim().parse().unwrap_or(0);
+            }
+            line.clear();
+            if stream.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body)?;
+        let request =
+            ExportMetricsServiceRequest::decode(&body[..]).map_err(std::io::Error::other)?;
+        taken.lock().expect("no panic").push(serde_json::to_value(&request)?);
+        stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
+    }
+}
+
+/// The points of a request in OTLP/JSON.
+pub(crate) fn points(request: &Value) -> Vec<Point> {
+    let items = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    for resource in items(request, "resourceMetrics") {
+        let whose = &resource["resource"];
+        for metric in items(&resource, "scopeMetrics").iter().flat_map(|s| items(s, "metrics")) {
+            let name = metric["name"].as_str().expect("a name");
+            let kinds = ["sum", "gauge", "histogram"];
+            let data = kinds.iter().find_map(|kind| Some((kind, metric.get(*kind)?)));
+            let (kind, data) = data.expect("data of a known kind");
+            for told in items(data, "dataPoints") {
+                let time = told["timeUnixNano"].as_str().and_then(|at| at.parse().ok());
+                found.push(Point {
+                    metric: name.to_owned(),
+                    series: format!(
+                        "{whose} {name} {} {kind} {} {} {}",
+                        metric["unit"],
+                        data["aggregationTemporality"],
+                        data["isMonotonic"],
+                        told["attributes"]
+                    ),
+                    time: time.expect("a time"),
+                    told,
+                });
+            }
+        }
+    }
+    found
+}

@@ -157,7 +157,9 @@ pub fn read(
                 };
                 found.tables.push(line);
             }
-            Ok(Line::Evidence(_) | Line::Forget { .. } | Line::End { .. }) => {}
+            Ok(
+                Line::Evidence(_) | Line::Forget { .. } | Line::Watermark { .. } | Line::End { .. },
+            ) => {}
             Err(error) => tracing::warn!(%error, "a part of the checkpoint is lost"),
         }
     }

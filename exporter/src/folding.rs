@@ -129,7 +129,7 @@ impl Folding<'_> {
                 Some(since) if self.pending.is_empty() || now.since(since) > PATIENCE => {
                     return self.finish(now);
                 }
-                _ => self.tick(now),
+                _ => self.tick(now)?,
             }
             if now >= self.keep {
                 self.keep(directory, now);
@@ -387,16 +387,16 @@ impl Folding<'_> {
         self.send(jobs, now);
     }
 
-    fn tick(&mut self, now: MonoTime) {
+    fn tick(&mut self, now: MonoTime) -> Result<(), DaemonError> {
         if now >= self.look {
             self.look = now.after(LOOK);
             self.look_around(now);
         }
         let told = now.min(self.window.watermark());
         if self.fuser.pane_ends_by(told) {
-            self.pane(now);
-            self.fuser.advance(told);
+            self.apply(Line::Watermark { when: told })?;
         }
+        Ok(())
     }
 
     fn look_around(&mut self, now: MonoTime) {

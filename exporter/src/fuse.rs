@@ -87,7 +87,7 @@ impl Fuser {
             Line::Forget { stacks, modules } => {
                 self.tables.forget(stacks, modules, &self.ledger.stacks());
             }
-            Line::End { when } => {
+            Line::Watermark { when } | Line::End { when } => {
                 self.advance(when);
             }
         }
@@ -116,7 +116,7 @@ impl Fuser {
     pub fn pane_ends_with(&self, line: &Line) -> bool {
         match line {
             Line::Evidence(evidence) => self.pane_ends_by(end(evidence)),
-            Line::End { when } => self.pane_ends_by(*when),
+            Line::Watermark { when } | Line::End { when } => self.pane_ends_by(*when),
             Line::Module { .. } | Line::Stack { .. } | Line::Name { .. } | Line::Forget { .. } => {
                 false
             }

@@ -120,6 +120,11 @@ pub enum Line {
     },
     /// Evidence.
     Evidence(Evidence),
+    /// Time has come so far without evidence: all that ended before is told.
+    Watermark {
+        /// The instant.
+        when: MonoTime,
+    },
     /// The trace is whole.
     End {
         /// The instant as of which it ends.
@@ -165,7 +170,7 @@ struct Forget {
 }
 
 #[derive(Serialize, Deserialize)]
-struct End {
+struct Instant {
     when: MonoTime,
 }
 
@@ -226,7 +231,8 @@ impl Line {
             Self::Evidence(Evidence::Total(e)) => tagged(to, "total", e),
             Self::Evidence(Evidence::Recall(e)) => tagged(to, "recall", e),
             Self::Evidence(Evidence::Gap(e)) => tagged(to, "gap", e),
-            Self::End { when } => tagged(to, "end", End { when: *when }),
+            Self::Watermark { when } => tagged(to, "watermark", Instant { when: *when }),
+            Self::End { when } => tagged(to, "end", Instant { when: *when }),
         }
     }
 
@@ -253,8 +259,12 @@ impl Line {
             "total" => Self::Evidence(Evidence::Total(part(text)?)),
             "recall" => Self::Evidence(Evidence::Recall(part(text)?)),
             "gap" => Self::Evidence(Evidence::Gap(part(text)?)),
+            "watermark" => {
+                let Instant { when } = part(text)?;
+                Self::Watermark { when }
+            }
             "end" => {
-                let End { when } = part(text)?;
+                let Instant { when } = part(text)?;
                 Self::End { when }
             }
             "header" => return Err(Problem::Unsound("a second header")),
@@ -280,7 +290,7 @@ impl Line {
                 stack(*id)?;
                 frames.frames.iter().filter_map(|f| f.module).try_for_each(module)
             }
-            Self::Forget { .. } | Self::End { .. } => Ok(()),
+            Self::Forget { .. } | Self::Watermark { .. } | Self::End { .. } => Ok(()),
             Self::Evidence(evidence) => {
                 let Span { begin, end } = when(evidence);
                 law(begin <= end, "a span ends before it begins")?;

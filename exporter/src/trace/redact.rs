@@ -115,7 +115,7 @@ impl Redactor {
                 Line::Name { module, function, name }
             }
             Line::Evidence(evidence) => Line::Evidence(self.evidence(evidence)),
-            Line::Forget { .. } | Line::End { .. } => line,
+            Line::Forget { .. } | Line::Watermark { .. } | Line::End { .. } => line,
         }
     }
 

@@ -79,6 +79,7 @@ pub(crate) fn line(name: BoxedStrategy<String>) -> impl Strategy<Value = Line> {
             stacks: StackId(stack),
             modules: ModuleId(module)
         }),
+        any::<u64>().prop_map(|when| Line::Watermark { when: MonoTime(when) }),
         evidence(name).prop_map(Line::Evidence),
     ]
 }

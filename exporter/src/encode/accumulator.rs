@@ -1,5 +1,6 @@
 //! All series of the agent: takes in each pane, and ships what the other side does not have yet.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::proto::{Packer, Point};
 use super::rows::{self, Points, Rows};
 use super::series::{Pane, Phase, Series};
 use super::view::{Style, ship};
+use super::words::order;
 use crate::config::{Detail, Grain};
 use crate::otlp::{Fate, Feed, Shipment};
 use crate::report::Report;
@@ -347,17 +349,23 @@ impl Member {
 impl Stream {
     /// Both lists are in the order of attributes, so one walk joins them.
     fn fold(&mut self, mut said: Points, pane: Pane, ending: &mut usize) -> u64 {
-        said.sort_by(|(a, _), (b, _)| a.cmp(b));
-        said.dedup_by(|(a, _), (b, _)| a == b);
+        if !said.is_sorted_by(|(a, _), (b, _)| order(a, b).is_lt()) {
+            said.sort_by(|(a, _), (b, _)| order(a, b));
+            said.dedup_by(|(a, _), (b, _)| order(a, b).is_eq());
+        }
         let mut lost = 0;
         let mut said = said.into_iter().peekable();
         let before = std::mem::take(&mut self.series);
         self.series.reserve(before.len().max(said.len()));
         for (attributes, mut series) in before {
-            while let Some((key, amount)) = said.next_if(|(key, _)| *key < attributes) {
+            let mut next = Ordering::Less;
+            while let Some((key, amount)) = said.next_if(|(key, _)| {
+                next = order(key, &attributes);
+                next.is_lt()
+            }) {
                 self.series.push((key, Series::begin(amount, pane)));
             }
-            match said.next_if(|(key, _)| *key == attributes) {
+            match said.next_if(|_| next.is_eq()) {
                 Some((_, amount)) => series.again(amount, pane),
                 None => {
                     let before = series.phase;

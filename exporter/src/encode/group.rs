@@ -1,6 +1,6 @@
 //! The processes of one resource added up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use memprov_ledger::evidence::EvidenceClass;
@@ -51,7 +51,7 @@ pub(super) struct Group<'a> {
     /// How many processes it adds up.
     pub(super) processes: usize,
     /// By id.
-    pub(super) owners: BTreeMap<Arc<str>, Owner>,
+    pub(super) owners: HashMap<Arc<str>, Owner>,
     pub(super) unattributed: Amounts,
     pub(super) totals: BTreeMap<&'a str, Totals>,
     /// The oldest `as_of` of its books, nanoseconds since the Unix epoch.
@@ -123,28 +123,33 @@ impl<'a> Group<'a> {
     }
 
     fn add_owner(&mut self, row: &OwnerRow) {
-        let sums = self.owner(&row.id, &row.kind, &row.name);
-        add(&mut sums.reserved, &row.reserved);
-        add(&mut sums.resident, &row.resident);
-        if let Some(swapped) = &row.swapped {
-            add(&mut sums.swapped, swapped);
-        }
+        self.owner(&row.id, &row.kind, &row.name, |sums| {
+            add(&mut sums.reserved, &row.reserved);
+            add(&mut sums.resident, &row.resident);
+            if let Some(swapped) = &row.swapped {
+                add(&mut sums.swapped, swapped);
+            }
+        });
     }
 
     fn add_shared(&mut self, row: &SharedRow) {
-        let sums = self.owner(&row.id, &row.kind, &row.name);
-        add(&mut sums.reserved, &row.reserved);
-        add(&mut sums.resident, &row.resident);
+        self.owner(&row.id, &row.kind, &row.name, |sums| {
+            add(&mut sums.reserved, &row.reserved);
+            add(&mut sums.resident, &row.resident);
+        });
     }
 
-    /// The id is a hash of kind and name, too.
-    fn owner(&mut self, id: &str, kind: &str, name: &str) -> &mut Amounts {
-        let new = || Owner {
-            kind: kind.into(),
-            name: shortened(name).into(),
-            amounts: Amounts::default(),
-        };
-        &mut self.owners.entry(id.into()).or_insert_with(new).amounts
+    /// Adds to what an owner has. The id is a hash of kind and name, too.
+    fn owner(&mut self, id: &str, kind: &str, name: &str, add: impl FnOnce(&mut Amounts)) {
+        // Most are there already, and a key costs an allocation.
+        if let Some(owner) = self.owners.get_mut(id) {
+            add(&mut owner.amounts);
+            return;
+        }
+        let mut amounts = Amounts::default();
+        add(&mut amounts);
+        let owner = Owner { kind: kind.into(), name: shortened(name).into(), amounts };
+        self.owners.insert(id.into(), owner);
     }
 
     /// Hugetlb is no part of Rss, and its owners' rows are no part of `resident`; so is its unattributed rest.

@@ -156,10 +156,10 @@ pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, r
         classes(&owner.amounts, &|evidence| attributes(id, owner, evidence));
     }
     let with = |more: &[(Key, Value)], evidence: &[(Key, Value)]| [more, evidence].concat().into();
-    classes(&group.unattributed, &|evidence| with(&[unattributed_kind()], evidence));
     if let Some(rest) = rest {
         classes(&rest, &|evidence| with(&remainder_kind(), evidence));
     }
+    classes(&group.unattributed, &|evidence| with(&[unattributed_kind()], evidence));
     let [reserved, resident, swapped] = points;
     rows.say(&semconv::MEMORY_RESERVED, reserved);
     rows.say(&semconv::MEMORY_RESIDENT, resident);
@@ -193,12 +193,14 @@ fn faults(group: &Group<'_>, rows: &mut Rows) {
     }
 }
 
-/// Owners with points of their own, and the sum of all others when there are any.
+/// Owners with points of their own by id, and the sum of all others when there are any.
 fn split<'g>(
     group: &'g Group<'_>,
     named: &Admission<Arc<str>>,
 ) -> (Vec<(&'g Arc<str>, &'g Owner)>, Option<Amounts>) {
-    let (own, folded): (Vec<_>, Vec<_>) = group.owners.iter().partition(|(id, _)| named.has(id));
+    let (mut own, folded): (Vec<_>, Vec<_>) =
+        group.owners.iter().partition(|(id, _)| named.has(id));
+    own.sort_unstable_by_key(|(id, _)| *id);
     let rest = folded.into_iter().fold(None, |rest, (_, owner)| {
         let mut rest: Amounts = rest.unwrap_or_default();
         rest.merge(&owner.amounts);

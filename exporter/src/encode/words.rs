@@ -1,7 +1,6 @@
 //! Attributes of points, as sets that points share.
 
 use std::cmp::Ordering;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use memprov_semconv::Key;
@@ -34,33 +33,27 @@ impl From<Arc<str>> for Word {
     }
 }
 
-impl PartialEq for Word {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-impl Eq for Word {}
-impl PartialOrd for Word {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Word {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.as_str().cmp(other.as_str())
-    }
-}
-impl Hash for Word {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_str().hash(state);
-    }
-}
-
 /// The value of an attribute of a point.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug)]
 pub(super) enum Value {
     Word(Word),
     Flag(bool),
+}
+
+/// The order of two sets of attributes. Most texts that are equal are the same text, which is seen without reading it.
+pub(super) fn order(a: &Attributes, b: &Attributes) -> Ordering {
+    let text = |a: &str, b: &str| if std::ptr::eq(a, b) { Ordering::Equal } else { a.cmp(b) };
+    let value = |a: &Value, b: &Value| match (a, b) {
+        (Value::Word(a), Value::Word(b)) => text(a.as_str(), b.as_str()),
+        (Value::Flag(a), Value::Flag(b)) => a.cmp(b),
+        (Value::Word(_), Value::Flag(_)) => Ordering::Less,
+        (Value::Flag(_), Value::Word(_)) => Ordering::Greater,
+    };
+    let pairs = a.iter().zip(b.iter());
+    let one = |((a, x), (b, y)): (&(Key, Value), &(Key, Value))| {
+        text(a.as_str(), b.as_str()).then_with(|| value(x, y))
+    };
+    pairs.map(one).find(|order| order.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
 }
 
 /// A set of attributes: what tells the points of one metric of one resource apart.

@@ -40,6 +40,15 @@ pub(super) struct Courier<F> {
 struct Part {
     request: ExportMetricsServiceRequest,
     points: u64,
+    /// Encoded bytes.
+    size: usize,
+}
+
+impl Part {
+    fn new(request: ExportMetricsServiceRequest) -> Self {
+        let (points, size) = (part::points(&request) as u64, request.encoded_len());
+        Self { request, points, size }
+    }
 }
 
 /// How a shipment went, for the log.
@@ -120,7 +129,7 @@ impl<F: Feed> Courier<F> {
         let mut fate = None;
         while let Some(part) = waiting.pop() {
             self.take_over();
-            let size = part.request.encoded_len();
+            let size = part.size;
             if halving && size > self.limit {
                 self.halve(part, &mut waiting, &mut outcome, "longer than export.max_request");
                 continue;
@@ -183,9 +192,8 @@ impl<F: Feed> Courier<F> {
         let mut waiting = Vec::new();
         let own = self.own.as_ref().and_then(Own::collect);
         for request in parts.into_iter().chain(own) {
-            let points = part::points(&request) as u64;
-            let part = Part { request, points };
-            match room.checked_sub(part.request.encoded_len()) {
+            let part = Part::new(request);
+            match room.checked_sub(part.size) {
                 Some(left) => {
                     room = left;
                     waiting.push(part);
@@ -240,15 +248,8 @@ impl<F: Feed> Courier<F> {
 
     fn halve(&self, part: Part, waiting: &mut Vec<Part>, outcome: &mut Outcome, why: &str) {
         match part::halves(part.request) {
-            Ok(halves) => {
-                for request in [halves.1, halves.0] {
-                    let points = part::points(&request) as u64;
-                    waiting.push(Part { request, points });
-                }
-            }
-            Err(request) => {
-                self.refuse(&Part { request, points: part.points }, outcome, why.to_owned());
-            }
+            Ok(halves) => waiting.extend([halves.1, halves.0].map(Part::new)),
+            Err(request) => self.refuse(&Part { request, ..part }, outcome, why.to_owned()),
         }
     }
 

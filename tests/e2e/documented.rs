@@ -5,7 +5,15 @@ use std::fs;
 
 use crate::programs::root;
 use crate::scene::Scene;
+use crate::service::until;
 use crate::stack::Store;
+
+/// What is in the queries that find nothing in this run, and why they don't.
+const WITHOUT_DATA: [(&str, &str); 3] = [
+    ("memprov_memory_resident_exact_bytes", "sent where less is told of owners"),
+    ("memprov_config_reloads_total", "no settings are refused"),
+    ("container_id", "the workload is in no container; `join` asks with one"),
+];
 
 /// The fenced blocks of one language.
 fn blocks(document: &str, language: &str) -> Vec<String> {
@@ -24,9 +32,21 @@ fn every_documented_query_runs_and_every_name_is_as_documented() {
     let mut queries = blocks(&metrics, "promql");
     assert!(!queries.is_empty());
     queries.extend(blocks(&document("otel-collector/README.md"), "promql"));
-    for query in &queries {
-        scene.stack.api.query(query).unwrap_or_else(|why| panic!("{why}"));
+    let without = |query: &str| WITHOUT_DATA.iter().any(|(part, _)| query.contains(part));
+    until("documented queries find something, but for those that can't", || {
+        let mut wrong = Vec::new();
+        for query in &queries {
+            let found = scene.stack.api.query(query)?.len();
+            if (found == 0) != without(query) {
+                wrong.push(format!("{query} finds {found} series"));
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    });
+    for (part, _) in WITHOUT_DATA {
+        assert!(queries.iter().any(|query| query.contains(part)), "no query has {part}");
     }
+    scene.keeps_to_the_registry();
     // One section a metric: its name, and what Prometheus calls it.
     let documented: Vec<_> = metrics
         .split("\n## ")

@@ -164,12 +164,19 @@ impl Scene {
         format!("{}\nnow {}", shown.join("\n"), amounts.join("\n    "))
     }
 
-    /// Fails when anything was refused, sent twice or out of order on the way.
+    /// Fails when anything was refused, sent twice or out of order on the way, or is not as the registry has it.
     pub(crate) fn nothing_was_refused_or_repeated(&self) {
+        self.keeps_to_the_registry();
         assert_eq!(self.stack.complaints(), Vec::<String>::new(), "{}", self.stack.store.tail());
         let witness = self.stack.witness();
         assert!(!witness.points.is_empty(), "nothing came");
         assert_eq!(witness.repeated(), Vec::<String>::new());
         assert_eq!(witness.disordered(), Vec::<String>::new());
+    }
+
+    /// Fails when a request that came through is not as the registry has it.
+    pub(crate) fn keeps_to_the_registry(&self) {
+        let kept = self.stack.kept().unwrap_or_else(|why| panic!("{why}"));
+        assert!(kept.names.contains("memprov.memory.resident"), "{kept:?}");
     }
 }

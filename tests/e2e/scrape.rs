@@ -50,6 +50,7 @@ fn names_labels_and_values_survive_a_scrape_and_so_does_the_end_of_a_series() {
         });
         phase = scene.next();
     }
+    scene.keeps_to_the_registry();
     // Times and resource attributes don't survive: the sample's time is the scrape's.
     let apart = scene.stack.api.query(
         "timestamp(scraped_memprov_memory_control_bytes) == timestamp(memprov_memory_control_bytes)",

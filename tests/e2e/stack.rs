@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use memprov_tests::otlp::Kept;
 use tempfile::TempDir;
 
 use crate::programs::{built, root};
@@ -119,8 +120,20 @@ impl Stack {
 
     /// Every request that the gateway has taken.
     pub(crate) fn witness(&self) -> Witness {
-        let path = self.files.path().join("witness.jsonl");
-        Witness::read(&fs::read_to_string(path).unwrap_or_default())
+        Witness::read(&self.written())
+    }
+
+    /// The same of memprov, held against the registry of names.
+    ///
+    /// # Errors
+    /// What departs from it.
+    pub(crate) fn kept(&self) -> Result<Kept, String> {
+        Witness::kept(&self.written())
+    }
+
+    /// What the gateway's file exporter wrote.
+    fn written(&self) -> String {
+        fs::read_to_string(self.files.path().join("witness.jsonl")).unwrap_or_default()
     }
 
     /// What a scrape of the gateway's exporter shows.

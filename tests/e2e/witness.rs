@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memprov_tests::otlp::{self, Kept};
 use serde_json::Value;
 
 /// One point of a request.
@@ -24,12 +25,29 @@ pub(crate) struct Witness {
 impl Witness {
     /// Reads the file; a last line that is not whole yet is left out.
     pub(crate) fn read(file: &str) -> Self {
-        let whole = file.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-        let points = whole.flat_map(|line| {
+        let points = whole_lines(file).flat_map(|line| {
             let request: Value = serde_json::from_str(line).expect("OTLP/JSON");
             points(&request)
         });
         Self { points: points.collect() }
+    }
+
+    /// What memprov sent of all that the file holds, held against the registry of names.
+    ///
+    /// # Errors
+    /// What departs from it.
+    pub(crate) fn kept(file: &str) -> Result<Kept, String> {
+        let of_memprov = |resource: &Value| {
+            items(resource, "scopeMetrics").any(|scope| scope["scope"]["name"] == "memprov")
+        };
+        let requests = whole_lines(file).map(|line| {
+            let mut request: Value = serde_json::from_str(line).expect("OTLP/JSON");
+            if let Some(resources) = request["resourceMetrics"].as_array_mut() {
+                resources.retain(of_memprov);
+            }
+            format!("{request}\n")
+        });
+        otlp::kept(requests.collect::<String>().as_bytes(), &[])
     }
 
     /// Points that came more than once: the same series at the same time.
@@ -58,6 +76,10 @@ impl Witness {
         }
         disordered
     }
+}
+
+fn whole_lines(file: &str) -> impl Iterator<Item = &str> {
+    file.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'))
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {

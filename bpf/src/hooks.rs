@@ -382,6 +382,7 @@ fn end_of(evidence: &Evidence) -> MonoTime {
         Evidence::Residency(residency) => residency.when.end,
         Evidence::Total(total) => total.when.end,
         Evidence::Recall(known) => known.when.end,
+        Evidence::Charge(charge) => charge.when.end,
         Evidence::Gap(gap) => gap.when.end,
     }
 }

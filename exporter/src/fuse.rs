@@ -265,6 +265,7 @@ fn end(evidence: &Evidence) -> MonoTime {
         Evidence::Residency(e) => e.when.end,
         Evidence::Total(e) => e.when.end,
         Evidence::Recall(e) => e.when.end,
+        Evidence::Charge(e) => e.when.end,
         Evidence::Gap(e) => e.when.end,
     }
 }

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::charge::Charge;
 use crate::identity::{Extent, ObjectKey, StackId, StartTicks, Tgid};
 use crate::pages::PageSet;
 use crate::recall::Recall;
@@ -44,6 +45,8 @@ pub enum Evidence {
     Total(Total),
     /// What an earlier run of the agent knew of an address space.
     Recall(Box<Recall>),
+    /// What a cgroup is charged for.
+    Charge(Box<Charge>),
     /// Something was lost.
     Gap(Gap),
 }

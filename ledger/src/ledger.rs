@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use crate::charge::Charge;
 use crate::evidence::{Change, Evidence, Gap, Lifecycle, Residency, Stream, Total};
 use crate::identity::{SpaceId, StackId, StartTicks, Tgid};
 use crate::scan::{Differences, Scan, inherit};
@@ -12,6 +13,8 @@ use crate::touch::{Sample, Touches};
 
 /// Ended spaces kept for late observations at most.
 const ENDED: usize = 4096;
+/// Cgroups whose newest reading is kept at most; the one read longest ago goes first.
+const CGROUPS: usize = 1024;
 
 /// A space that no process lives in any more.
 #[derive(Clone, Debug)]
@@ -38,6 +41,7 @@ pub struct Ledger {
     /// Streams with a gap that nobody counted.
     uncounted: BTreeSet<Stream>,
     differences: Differences,
+    charges: BTreeMap<Arc<str>, Box<Charge>>,
 }
 
 impl Ledger {
@@ -56,6 +60,7 @@ impl Ledger {
             lost: BTreeMap::new(),
             uncounted: BTreeSet::new(),
             differences: Differences::default(),
+            charges: BTreeMap::new(),
         }
     }
 
@@ -77,6 +82,7 @@ impl Ledger {
             Evidence::Residency(seen) => self.residency(seen),
             Evidence::Total(total) => self.total(total),
             Evidence::Recall(known) => self.recall(known),
+            Evidence::Charge(charge) => self.charge(charge),
             Evidence::Gap(gap) => self.gap(gap),
         }
     }
@@ -127,6 +133,11 @@ impl Ledger {
     #[must_use]
     pub fn differences(&self) -> Differences {
         self.differences
+    }
+
+    /// The newest reading of what each cgroup is charged for, by path. Some of them may have gone.
+    pub fn charges(&self) -> impl Iterator<Item = &Charge> + '_ {
+        self.charges.values().map(AsRef::as_ref)
     }
 
     /// Every stack that an answer may name: all others can be forgotten, if no evidence will name them again.
@@ -298,6 +309,15 @@ impl Ledger {
         let unmoved = space.scan.as_ref().is_some_and(|scan| scan.after == total.counters);
         if unmoved && space.still_since_scan() {
             space.confirmed = Some(total.when.begin);
+        }
+    }
+
+    fn charge(&mut self, charge: &Charge) {
+        self.charges.insert(Arc::clone(&charge.cgroup), Box::new(charge.clone()));
+        if self.charges.len() > CGROUPS {
+            let oldest = self.charges.values().min_by_key(|c| c.when.end);
+            let oldest = oldest.map(|c| Arc::clone(&c.cgroup));
+            oldest.and_then(|cgroup| self.charges.remove(&cgroup));
         }
     }
 

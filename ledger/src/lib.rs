@@ -6,6 +6,7 @@
 
 pub mod book;
 mod calls;
+pub mod charge;
 pub mod evidence;
 pub mod identity;
 mod leaf;

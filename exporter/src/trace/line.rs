@@ -230,6 +230,7 @@ impl Line {
             Self::Evidence(Evidence::Residency(e)) => tagged(to, "residency", e),
             Self::Evidence(Evidence::Total(e)) => tagged(to, "total", e),
             Self::Evidence(Evidence::Recall(e)) => tagged(to, "recall", e),
+            Self::Evidence(Evidence::Charge(e)) => tagged(to, "charge", e),
             Self::Evidence(Evidence::Gap(e)) => tagged(to, "gap", e),
             Self::Watermark { when } => tagged(to, "watermark", Instant { when: *when }),
             Self::End { when } => tagged(to, "end", Instant { when: *when }),
@@ -258,6 +259,7 @@ impl Line {
             "residency" => Self::Evidence(Evidence::Residency(part(text)?)),
             "total" => Self::Evidence(Evidence::Total(part(text)?)),
             "recall" => Self::Evidence(Evidence::Recall(part(text)?)),
+            "charge" => Self::Evidence(Evidence::Charge(part(text)?)),
             "gap" => Self::Evidence(Evidence::Gap(part(text)?)),
             "watermark" => {
                 let Instant { when } = part(text)?;
@@ -336,7 +338,7 @@ impl Line {
                             ordered(known.extent).and_then(|()| called_by(known.stack))
                         })
                     }
-                    Evidence::Total(_) | Evidence::Gap(_) => Ok(()),
+                    Evidence::Total(_) | Evidence::Charge(_) | Evidence::Gap(_) => Ok(()),
                 }
             }
         }
@@ -350,6 +352,7 @@ fn when(evidence: &Evidence) -> Span {
         Evidence::Residency(e) => e.when,
         Evidence::Total(e) => e.when,
         Evidence::Recall(e) => e.when,
+        Evidence::Charge(e) => e.when,
         Evidence::Gap(e) => e.when,
     }
 }

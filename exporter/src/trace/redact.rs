@@ -138,6 +138,13 @@ impl Redactor {
                 self.recall(&mut e);
                 Evidence::Recall(e)
             }
+            Evidence::Charge(mut e) => {
+                e.cgroup = self.words(&e.cgroup).into();
+                for file in &mut e.files {
+                    file.path = self.path(&file.path);
+                }
+                Evidence::Charge(e)
+            }
             Evidence::Gap(e) => Evidence::Gap(e),
         }
     }

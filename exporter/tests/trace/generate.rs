@@ -1,9 +1,11 @@
 //! Arbitrary lines of a trace.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use memprov::report::{Host, Identity};
 use memprov::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
+use memprov_ledger::charge::{CachedFile, Charge, Figures};
 use memprov_ledger::evidence::{
     Backing, Change, Counters, Evidence, EvidenceClass, Fault, Gap, Lifecycle, MapFlags, Mapping,
     Residency, StackRef, Stream, Total,
@@ -121,7 +123,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
     );
     let what = (
         option::of((address(), address())),
-        collection::vec(mapping(name), 0..5),
+        collection::vec(mapping(name.clone()), 0..5),
         collection::vec((0u64..1 << 35, 1u64..2000, 1u8..64), 0..5),
         (counters(), counters(), any::<bool>(), any::<u64>()),
     );
@@ -157,6 +159,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
             .prop_map(|(when, tgid, start, counters)| Total { when, tgid, start, counters })
             .prop_map(Evidence::Total),
         recall(when.clone()).prop_map(|known| Evidence::Recall(Box::new(known))),
+        charge(name).prop_map(|charge| Evidence::Charge(Box::new(charge))),
         (when, stream, any::<u64>(), option::of(tgid))
             .prop_map(|(when, stream, lost, whose)| Gap { when, stream, lost, whose })
             .prop_map(Evidence::Gap),
@@ -187,6 +190,44 @@ fn recall(when: impl Strategy<Value = Span> + Clone) -> impl Strategy<Value = Re
             pieces: pieces.into(),
         },
     )
+}
+
+fn charge(name: BoxedStrategy<String>) -> impl Strategy<Value = Charge> {
+    const LINES: [&str; 5] = ["anon", "file", "file_mapped", "kernel", "shmem"];
+    const FACTS: [&str; 2] = ["events.oom_kill", "peak"];
+    let file = (any::<u64>(), name.clone(), any::<u64>()).prop_map(|(inode, path, cached)| {
+        let key = ObjectKey { major: 259, minor: 2, inode };
+        CachedFile { key, path: path.into(), cached }
+    });
+    let figures = || {
+        let stat = collection::btree_map(sample::select(&LINES[..]), any::<u64>(), 0..5);
+        (any::<u64>(), stat).prop_map(|(current, stat)| Figures { current, stat: named(stat) })
+    };
+    let facts = collection::btree_map(sample::select(&FACTS[..]), any::<u64>(), 0..3);
+    let files = collection::vec(file, 0..3);
+    let processes = option::of(any::<u64>());
+    (any::<[u64; 6]>(), name, figures(), figures(), processes, facts, files).prop_map(
+        |(numbers, cgroup, whole, below, processes, facts, files)| {
+            let [begin, length, before, children, stock, lag] = numbers;
+            Charge {
+                when: Span { begin: MonoTime(begin), end: MonoTime(begin.saturating_add(length)) },
+                cgroup: cgroup.into(),
+                before,
+                whole,
+                below,
+                children,
+                processes,
+                stock,
+                lag,
+                facts: named(facts),
+                files,
+            }
+        },
+    )
+}
+
+fn named(entries: BTreeMap<&'static str, u64>) -> BTreeMap<Arc<str>, u64> {
+    entries.into_iter().map(|(key, value)| (Arc::from(key), value)).collect()
 }
 
 fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {

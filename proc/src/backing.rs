@@ -14,7 +14,7 @@ use memprov_ledger::time::MonoTime;
 use rustix::fs::{MemfdFlags, fstat, major, memfd_create, minor};
 
 use crate::maps::MapLine;
-use crate::mountinfo;
+use crate::mountinfo::{self, MountLine};
 use crate::procfs::Proc;
 
 /// A mount namespace is read again after this time, as device numbers are reused.
@@ -31,7 +31,7 @@ enum Kind {
     Other,
 }
 
-type Device = (u32, u32);
+pub(crate) type Device = (u32, u32);
 
 /// What is known of devices.
 #[derive(Debug, Default)]
@@ -87,14 +87,7 @@ impl Devices {
 
     fn learn_mounts(&mut self, text: &[u8]) {
         for mount in mountinfo::lines(text).flatten() {
-            let kind = match mount.fs_type {
-                b"tmpfs" | b"shm" => Kind::Shmem,
-                // The initial root file system is tmpfs or ramfs; only tmpfs prints a size (`shmem_show_options`).
-                b"rootfs" if mount.super_options.windows(5).any(|w| w == b"size=") => Kind::Shmem,
-                b"devtmpfs" => Kind::Devtmpfs,
-                b"hugetlbfs" => Kind::Hugetlb,
-                _ => Kind::Other,
-            };
+            let kind = kind_of(&mount);
             self.kinds.insert((mount.major, mount.minor), kind);
         }
     }
@@ -148,6 +141,24 @@ impl Devices {
             Some(Kind::Devtmpfs | Kind::Other) | None => Backing::File(key),
         }
     }
+}
+
+/// What a mounted file system is.
+fn kind_of(mount: &MountLine<'_>) -> Kind {
+    match mount.fs_type {
+        b"tmpfs" | b"shm" => Kind::Shmem,
+        // The initial root file system is tmpfs or ramfs; only tmpfs prints a size (`shmem_show_options`).
+        b"rootfs" if mount.super_options.windows(5).any(|w| w == b"size=") => Kind::Shmem,
+        b"devtmpfs" => Kind::Devtmpfs,
+        b"hugetlbfs" => Kind::Hugetlb,
+        _ => Kind::Other,
+    }
+}
+
+/// Devices (major, minor) of `mountinfo` whose files are no page cache: shmem and hugetlb.
+pub(crate) fn in_memory(mountinfo: &[u8]) -> impl Iterator<Item = Device> + '_ {
+    let mounts = mountinfo::lines(mountinfo).flatten();
+    mounts.filter(|mount| kind_of(mount) != Kind::Other).map(|mount| (mount.major, mount.minor))
 }
 
 #[cfg(test)]

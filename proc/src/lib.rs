@@ -16,6 +16,7 @@
 //! | `PID/pagemap`, read | [`Scanner::scan`] before Linux 6.7, or for bit 56 | 40 ns a page, present or not |
 //! | `PID/smaps_rollup` | [`Proc::rollup`] | 46 ns a present page |
 //! | `PID/smaps` | [`Proc::smaps_text`] and [`smaps::entries`]; [`Scanner::scan`] where `status` is approximate | 46 ns a present page, 4 µs a mapping |
+//! | `memory.stat` and other files of a cgroup | [`memcg::Memcg::charge`] | 0.2 ms, and a sum over CPUs where it is due |
 //! | `meminfo`, `node/nodeN` | [`Proc::meminfo`], [`Proc::nodes`] | 30 µs a file |
 //!
 //! Reads happen in the thread that asks. Files of procfs do not block; what is not a regular file (a FIFO below another
@@ -27,11 +28,15 @@ mod accuracy;
 mod backing;
 pub mod budget;
 mod bytes;
+#[allow(unsafe_code, reason = "a system call that no library has")]
+mod cachestat;
 pub mod cgroup;
 pub mod clock;
 mod cost;
 mod evidence;
 pub mod maps;
+pub mod memcg;
+mod memcg_files;
 pub mod meminfo;
 pub mod mountinfo;
 mod node;

@@ -1,5 +1,5 @@
 //! The `PAGEMAP_SCAN` ioctl of `/proc/PID/pagemap` (Linux 6.7; kernel `include/uapi/linux/fs.h`): runs of pages by
-//! category, holes skipped. The only unsafe code of the crate.
+//! category, holes skipped.
 
 use std::ffi::c_void;
 use std::fs::File;

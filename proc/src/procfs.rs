@@ -42,7 +42,7 @@ impl Proc {
         self.root.join("proc").join(below_proc)
     }
 
-    fn sys(&self, below_sys: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn sys(&self, below_sys: impl AsRef<Path>) -> PathBuf {
         self.root.join("sys").join(below_sys)
     }
 

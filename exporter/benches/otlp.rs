@@ -108,6 +108,7 @@ fn report(pane: u64) -> Report {
             process(3, Sampled, pane),
         ],
         shared: Vec::new(),
+        cgroups: Vec::new(),
         lost: BTreeMap::new(),
         scan_seconds: memprov::histogram::Histogram::default(),
         agent: None,

@@ -12,6 +12,7 @@ use memprov_ledger::pieces::Traits;
 use memprov_ledger::space::Space;
 use memprov_ledger::time::MonoTime;
 
+use crate::charges;
 use crate::fuse::Snapshot;
 use crate::histogram::Histogram;
 use crate::owners::{Naming, Owner};
@@ -74,6 +75,7 @@ impl Composer<'_> {
             host: self.header.host.clone(),
             processes,
             shared: self.shared(spaces),
+            cgroups: charges::books(self.ledger, self.sharing, spaces, clock),
             lost: self.ledger.lost().map(|(stream, n)| (stream.id().to_owned(), n)).collect(),
             agent: None,
             scan_seconds: Histogram::default(),

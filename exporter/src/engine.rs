@@ -8,6 +8,7 @@ use std::time::Duration;
 use memprov_ledger::evidence::Evidence;
 use memprov_ledger::identity::Tgid;
 use memprov_ledger::touch::Sample;
+use memprov_proc::budget::Budget;
 use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 
 use crate::commands::{Engine, Exit, Failure, Sink, Watch};
@@ -17,6 +18,7 @@ use crate::encode::{Accumulator, Window};
 use crate::fuse::{Fuser, unwatched};
 use crate::report::{About, Report};
 use crate::screen::Screen;
+use crate::sources::charging::Charging;
 use crate::support::{HookProbe, PagesProbe};
 use crate::trace::{Header, Line, Reader, Scope};
 use crate::{host, probing, symbols, wall};
@@ -123,10 +125,17 @@ impl Engine for Local {
         };
         // Relatives are known by their layout once all are read: then sharing after fork can be asked for.
         let family = pids.len() > 1;
+        let mut charging = Charging::new(&proc);
+        let mut unlimited = Budget::new(1.0, Duration::MAX, clock::now());
         let mut first_error = None;
         for tgid in pids {
             match scanner.scan(tgid, family) {
-                Ok(seen) => drop(fuser.apply(Line::Evidence(Evidence::Residency(Box::new(seen))))),
+                Ok(seen) => {
+                    drop(fuser.apply(Line::Evidence(Evidence::Residency(Box::new(seen)))));
+                    for charge in charging.of(tgid, false, &mut unlimited) {
+                        drop(fuser.apply(Line::Evidence(Evidence::Charge(Box::new(charge)))));
+                    }
+                }
                 Err(error) => {
                     first_error.get_or_insert(error);
                 }

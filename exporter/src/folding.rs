@@ -160,7 +160,11 @@ impl Folding<'_> {
                 );
                 self.unhook(clock::now());
             }
-            Input::Scanned { tgid, outcome, upto } => self.scanned(tgid, outcome, upto),
+            Input::Scanned { tgid, outcome, charges, upto } => {
+                let charges = charges.into_iter().map(|charge| Evidence::Charge(Box::new(charge)));
+                charges.for_each(|charge| self.window.push(charge));
+                self.scanned(tgid, outcome, upto);
+            }
             Input::Listed { live, at } => self.listed(&live, at),
             Input::Names(lines) => {
                 for line in lines {

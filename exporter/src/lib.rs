@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod asks;
+pub mod charges;
 pub mod check;
 pub mod checkpoint;
 pub mod cli;

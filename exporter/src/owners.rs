@@ -39,12 +39,10 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The id: SipHash-2-4 with key 0 of the key, 128 bits, hex.
+    /// The [`content_id`] of the key.
     #[must_use]
     pub fn id(&self) -> String {
-        let mut hasher = SipHasher24::new();
-        hasher.write(self.key.as_bytes());
-        format!("{:032x}", hasher.finish128().as_u128())
+        content_id(&self.key)
     }
 
     /// What stands for `count` owners that are not told one by one.
@@ -61,6 +59,14 @@ impl Owner {
             class: EvidenceClass::Exact,
         }
     }
+}
+
+/// The id of a content key: its SipHash-2-4 with key 0, 128 bits, hex.
+#[must_use]
+pub fn content_id(key: &str) -> String {
+    let mut hasher = SipHasher24::new();
+    hasher.write(key.as_bytes());
+    format!("{:032x}", hasher.finish128().as_u128())
 }
 
 /// What owners of one process are named by.

@@ -7,6 +7,7 @@ use memprov_ledger::evidence::EvidenceClass;
 use memprov_semconv as semconv;
 use serde::{Deserialize, Serialize};
 
+use crate::charges::Cgroup;
 use crate::config::Export;
 use crate::histogram::Histogram;
 use crate::trace::Support;
@@ -35,6 +36,9 @@ pub struct Report {
     pub processes: Vec<Process>,
     /// Objects that two or more observed spaces map, once each.
     pub shared: Vec<SharedRow>,
+    /// What the cgroups of these processes, and those above, are charged for; those that were read.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub cgroups: Vec<Cgroup>,
     /// What each stream lost since the start. 0: nothing. A stream that is missing lost what nobody counted.
     pub lost: BTreeMap<String, u64>,
     /// How long scans took, in seconds, since the start.

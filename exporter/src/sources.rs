@@ -9,12 +9,14 @@
 //! A full inbox makes the hooks thread wait: the rings then fill, and the kernel side counts the loss by process,
 //! which is narrower than any loss here would be.
 
+pub mod charging;
 pub mod hooks;
 pub mod names;
 pub mod scans;
 pub mod sideband;
 
 use memprov_bpf::RunTime;
+use memprov_ledger::charge::Charge;
 use memprov_ledger::evidence::{Residency, Total};
 use memprov_ledger::identity::{StartTicks, Tgid};
 use memprov_ledger::time::MonoTime;
@@ -42,6 +44,8 @@ pub enum Input {
         tgid: Tgid,
         /// What came of it.
         outcome: Outcome,
+        /// What its cgroups are charged for, those that were due.
+        charges: Vec<Charge>,
         /// The watermark.
         upto: MonoTime,
     },

@@ -3,6 +3,7 @@
 //! `?` is unknown, `-` was not measured, `0` is zero. Names belong to whoever wrote them: what could move the cursor or
 //! reorder text is escaped.
 
+mod charges;
 mod equation;
 mod next;
 mod owners;
@@ -71,6 +72,7 @@ pub fn render(report: &Report, view: &View) -> String {
         out.push(format!("… {} more processes, RSS {}", rest.len(), bytes(total)));
     }
     shared(&report.shared, view, width, paint, &mut out);
+    charges::section(report, view.all, width, paint, &mut out);
     losses(report, width, paint, &mut out);
     let next = next::commands(report, view);
     if !next.is_empty() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jsonschema::Validator;
+use memprov::charges::{CacheFile, Cgroup, ChargeRow};
 use memprov::report::{
     Agent, Book, BpfCost, Configuration, Control, Differences, FaultShare, Faults, FirstTouch,
     FrameView, Host, OwnerRow, Process, Quantity, Report, SCHEMA, Scans, SharedRow, SyscallTax,
@@ -49,6 +50,7 @@ fn minimal() -> Report {
         host: Host::default(),
         processes: Vec::new(),
         shared: Vec::new(),
+        cgroups: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
         scan_seconds: Default::default(),
@@ -111,6 +113,29 @@ fn sparse() -> Report {
     Report { processes: vec![process], shared: vec![shared], agent, ..minimal() }
 }
 
+fn cgroup(quantity: &Quantity) -> Cgroup {
+    let row = ChargeRow { kind: "cache".into(), part: "file".into(), bytes: quantity.clone() };
+    let file = CacheFile { id: "0a".into(), name: "/srv/*".into(), bytes: quantity.clone() };
+    Cgroup {
+        cgroup: "/docker/0a".into(),
+        container: Some("0a".into()),
+        as_of: "2025-11-29T20:00:00Z".into(),
+        current: u64::MAX,
+        control: Control { lo: 0, hi: u64::MAX },
+        whole: u64::MAX,
+        processes: Some(2),
+        observed: 1,
+        rows: vec![row],
+        cache_files: vec![file],
+        unattributed: 1,
+        skew: i64::MIN,
+        slack: 1,
+        swap_cache: Some(0),
+        charged_elsewhere: Control { lo: 0, hi: 1 },
+        facts: BTreeMap::from([("peak".into(), u64::MAX)]),
+    }
+}
+
 /// Everything that may be there.
 fn maximal() -> Report {
     let quantity = Quantity {
@@ -139,6 +164,7 @@ fn maximal() -> Report {
     report.scan_seconds.record(0.1, 1.0);
     report.source = "daemon".into();
     report.mechanism = Some("fentry".into());
+    report.cgroups = vec![cgroup(&quantity)];
     report.host = Host { kernel: "6.18.0".into(), nodes: 2, no_pmu: Some("no PMU".into()) };
     report.lost = BTreeMap::from([("lifecycle".into(), 3)]);
     report.agent = Some(Agent {
@@ -186,7 +212,7 @@ fn maximal() -> Report {
 
 /// Streams, threads and reasons come as they are needed.
 fn open_map(place: &str) -> bool {
-    ["/lost", "/agent/cpu_seconds", "/agent/scans/skipped"].contains(&place)
+    ["/lost", "/agent/cpu_seconds", "/agent/scans/skipped", "/cgroups/0/facts"].contains(&place)
 }
 
 fn check(validator: &Validator, report: &Value) -> Result<(), String> {

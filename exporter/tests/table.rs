@@ -110,6 +110,7 @@ fn report(processes: Vec<Process>) -> Report {
         },
         processes,
         shared: Vec::new(),
+        cgroups: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
         scan_seconds: Default::default(),

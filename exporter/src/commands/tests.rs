@@ -24,6 +24,7 @@ fn empty(source: &str) -> Report {
         host: Host::default(),
         processes: Vec::new(),
         shared: Vec::new(),
+        cgroups: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
         scan_seconds: Default::default(),

@@ -126,6 +126,7 @@ fn report(processes: Vec<Process>) -> Report {
         mechanism: None,
         host: Host::default(),
         processes,
+        cgroups: Vec::new(),
         shared: vec![SharedRow {
             id: "5a".to_owned(),
             kind: "shm".to_owned(),

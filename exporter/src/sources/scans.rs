@@ -11,6 +11,7 @@ use memprov_proc::budget::{Budget, Decision};
 use memprov_proc::stat::Stat;
 use memprov_proc::{Proc, ScanError, Scanner, clock};
 
+use super::charging::Charging;
 use super::{Input, Outcome};
 
 /// What the scan thread is asked to do.
@@ -53,13 +54,15 @@ pub fn start(
 ) -> std::io::Result<JoinHandle<()>> {
     let proc = scanner.proc().clone();
     let budget = Budget::new(budget, BURST, clock::now());
-    let thread = Thread { proc, scanner, budget, queue: VecDeque::new(), inbox };
+    let charging = Charging::new(&proc);
+    let thread = Thread { proc, scanner, charging, budget, queue: VecDeque::new(), inbox };
     std::thread::Builder::new().name("scans".to_owned()).spawn(move || thread.run(&jobs))
 }
 
 struct Thread {
     proc: Proc,
     scanner: Scanner,
+    charging: Charging,
     budget: Budget,
     queue: VecDeque<Job>,
     inbox: SyncSender<Input>,
@@ -98,7 +101,8 @@ impl Thread {
         match job {
             Job::Scan { tgid, exclusive, still, urgent } => {
                 let outcome = self.scan(tgid, exclusive, still, urgent);
-                Some(Input::Scanned { tgid, outcome, upto: clock::now() })
+                let charges = self.charging.of(tgid, urgent, &mut self.budget);
+                Some(Input::Scanned { tgid, outcome, charges, upto: clock::now() })
             }
             Job::List { roots, except } => {
                 let at = clock::now();

@@ -13,6 +13,8 @@
 //! - **Owners add up.** In each resource with processes, over the kinds `anon`, `file` and `shmem`:
 //!   `control ≤ Σ resident + joint + skew ≤ control + control_spread`, where Σ runs over all points of
 //!   `memprov.memory.resident`: owners, the `remainder`, and `unattributed`.
+//! - **Charges add up.** Where a resource is told whole, so do the books of the cgroups that are its own:
+//!   `control ≤ Σ charged + skew ≤ control + control_spread` of `memprov.book = charge`.
 //! - **Unknown is absent.** A quantity without a number makes no point. Integers are never sent as doubles.
 //! - **Time.** Every point of a shipment has the end of the last pane as its time.
 
@@ -25,6 +27,7 @@ use crate::report::Report;
 mod accumulator;
 mod admission;
 mod agent;
+mod charge;
 mod estimate;
 mod faults;
 mod group;

@@ -18,8 +18,10 @@ pub const BOOK: Key = Key("memprov.book");
 pub mod book {
     /// The book of an address space.
     pub const PROCESS: &str = "process";
+    /// The book of a cgroup without those below it (`memory.current`).
+    pub const CHARGE: &str = "charge";
     /// All of them.
-    pub const ALL: &[&str] = &[PROCESS];
+    pub const ALL: &[&str] = &[PROCESS, CHARGE];
 }
 
 /// Version of the agent.
@@ -27,6 +29,29 @@ pub const BUILD_VERSION: Key = Key("memprov.build.version");
 
 /// Something that a host can tell or not, a row of the support matrix (`memprov check`).
 pub const CAPABILITY: Key = Key("memprov.capability");
+
+/// What a cgroup is charged for.
+pub const CHARGE: Key = Key("memprov.charge");
+
+/// Values of [`CHARGE`].
+pub mod charge {
+    /// Mapped by observed processes of the cgroup.
+    pub const MAPPED: &str = "mapped";
+    /// Mapped by others, or by processes that are not observed.
+    pub const ELSEWHERE: &str = "elsewhere";
+    /// Page cache of files that nobody maps.
+    pub const CACHE: &str = "cache";
+    /// Files of tmpfs and shared memory that nobody maps.
+    pub const TMPFS: &str = "tmpfs";
+    /// Huge pages of hugetlbfs, where they are charged.
+    pub const HUGETLB: &str = "hugetlb";
+    /// Memory of the kernel.
+    pub const KERNEL: &str = "kernel";
+    /// What the kernel has no line for.
+    pub const UNATTRIBUTED: &str = "unattributed";
+    /// All of them.
+    pub const ALL: &[&str] = &[MAPPED, ELSEWHERE, CACHE, TMPFS, HUGETLB, KERNEL, UNATTRIBUTED];
+}
 
 /// A hash of all settings in effect, equal for equal settings.
 pub const CONFIG_HASH: Key = Key("memprov.config.hash");
@@ -95,10 +120,30 @@ pub mod kind {
     pub const HUGETLB: &str = "hugetlb";
     /// Swapped out (`VmSwap`), no part of Rss.
     pub const SWAP: &str = "swap";
+    /// Stacks of threads in the kernel.
+    pub const KERNEL_STACK: &str = "kernel_stack";
+    /// Page tables.
+    pub const PAGETABLES: &str = "pagetables";
+    /// Page tables of hypervisor and IOMMU.
+    pub const SEC_PAGETABLES: &str = "sec_pagetables";
+    /// Memory of the kernel that each CPU has a copy of.
+    pub const PERCPU: &str = "percpu";
+    /// Memory that the kernel mapped for itself.
+    pub const VMALLOC: &str = "vmalloc";
+    /// Objects of the kernel that it can free, such as dentries and inodes.
+    pub const SLAB_RECLAIMABLE: &str = "slab_reclaimable";
+    /// Objects of the kernel that it cannot free.
+    pub const SLAB_UNRECLAIMABLE: &str = "slab_unreclaimable";
+    /// Compressed swap.
+    pub const ZSWAP: &str = "zswap";
+    /// Buffers of sockets.
+    pub const SOCK: &str = "sock";
+    /// Memory of the kernel that no line of its own tells.
+    pub const OTHER: &str = "other";
     /// Not known; only of faults.
     pub const UNKNOWN: &str = "unknown";
     /// All of them.
-    pub const ALL: &[&str] = &[ANON, FILE, SHMEM, HUGETLB, SWAP, UNKNOWN];
+    pub const ALL: &[&str] = &[ANON, FILE, SHMEM, HUGETLB, SWAP, KERNEL_STACK, PAGETABLES, SEC_PAGETABLES, PERCPU, VMALLOC, SLAB_RECLAIMABLE, SLAB_UNRECLAIMABLE, ZSWAP, SOCK, OTHER, UNKNOWN];
 }
 
 /// What serves a capability; `none` where nothing does.
@@ -315,7 +360,7 @@ pub const MEMORY_CONTROL: Metric = Metric {
     brief: "The kernel's own total, the lower of its readings before and after the scan.",
     attributes: &[
         attribute(BOOK, Type::Text, true, book::ALL),
-        attribute(KIND, Type::Text, true, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::SWAP]),
+        attribute(KIND, Type::Text, false, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::SWAP]),
     ],
 };
 
@@ -329,6 +374,19 @@ pub const MEMORY_CONTROL_SPREAD: Metric = Metric {
     attributes: &[
         attribute(BOOK, Type::Text, true, book::ALL),
         attribute(KIND, Type::Text, false, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::SWAP]),
+    ],
+};
+
+/// What the cgroups of a service are charged for, each without those below it.
+pub const MEMORY_CHARGED: Metric = Metric {
+    name: "memprov.memory.charged",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "What the cgroups of a service are charged for, each without those below it.",
+    attributes: &[
+        attribute(CHARGE, Type::Text, true, charge::ALL),
+        attribute(KIND, Type::Text, false, &[kind::ANON, kind::FILE, kind::SHMEM, kind::HUGETLB, kind::KERNEL_STACK, kind::PAGETABLES, kind::SEC_PAGETABLES, kind::PERCPU, kind::VMALLOC, kind::SLAB_RECLAIMABLE, kind::SLAB_UNRECLAIMABLE, kind::ZSWAP, kind::SOCK, kind::OTHER]),
     ],
 };
 
@@ -668,6 +726,7 @@ pub const ALL: &[&Metric] = &[
     &MEMORY_SWAPPED,
     &MEMORY_CONTROL,
     &MEMORY_CONTROL_SPREAD,
+    &MEMORY_CHARGED,
     &MEMORY_JOINT,
     &MEMORY_SKEW,
     &MEMORY_DRIFT,

@@ -166,7 +166,7 @@ impl Accumulator {
             let mut rows = member.say(&group, &self.options, pane);
             if place == Place::Agent {
                 if !member.whole {
-                    rows::age(as_of, pane.end, &mut rows);
+                    rows::age(rows::process_book(), as_of, pane.end, &mut rows);
                 }
                 agent::say(report, &about.support, (self.lost, self.panes), &mut rows);
             }

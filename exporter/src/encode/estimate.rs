@@ -14,6 +14,8 @@ const TOTALS: usize = 5;
 /// Named owners, the others, what nobody owns; what of it is exact; totals; spread, joint, skew, drift; faults.
 const KINDS: usize = NAMED + 2 + 1 + TOTALS + 4 + 2;
 const _: () = assert!(KINDS <= PER_RESOURCE);
+/// Charge book: 8 rows of user memory, 10 of the kernel's, unattributed; total, spread, skew, age.
+const CHARGES: usize = 8 + 10 + 1 + 4;
 /// What is said of the agent: losses, costs, support, coverage. Threads and capabilities decide.
 const AGENT: usize = 80;
 
@@ -52,8 +54,8 @@ pub fn estimate<'a>(
     };
     let each = match options.detail {
         Detail::Kinds => KINDS,
-        // Reserved, resident and swapped of each owner, exact and inferred; totals; age; faults.
-        Detail::Owners => (options.owners + 2) * 6 + TOTALS * 5 + 1 + 6,
+        // Reserved, resident and swapped of each owner, exact and inferred; totals; age; faults; charges.
+        Detail::Owners => (options.owners + 2) * 6 + TOTALS * 5 + 1 + 6 + CHARGES,
         Detail::All(_) => return None,
     };
     let shared = match options.detail {

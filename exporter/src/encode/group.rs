@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use memprov_ledger::evidence::EvidenceClass;
 
+use super::charge::Charges;
 use super::faults::{Added, Seen};
 use super::place::Place;
 use crate::config::{Detail, Grain};
@@ -57,6 +58,7 @@ pub(super) struct Group<'a> {
     /// The oldest `as_of` of its books, nanoseconds since the Unix epoch.
     pub(super) as_of: Option<u64>,
     pub(super) faults: Added,
+    pub(super) charges: Charges<'a>,
     /// A book of it is young enough to be told. When none is, its sums are a gap.
     pub(super) told: bool,
     /// It is told whole.
@@ -67,6 +69,7 @@ pub(super) struct Group<'a> {
 
 /// The processes of a report by resource, the agent's always among them. An address space that several processes share
 /// is counted once, at the oldest of them. A book from before `oldest` (nanoseconds since the Unix epoch) is a gap.
+/// What is charged to a cgroup that is nobody's own, as one above those of containers, is the host's.
 pub(super) fn groups<'a>(
     report: &'a Report,
     grain: Grain,
@@ -97,6 +100,13 @@ pub(super) fn groups<'a>(
         group.faults.merge(&seen.added(process));
     }
     seen.end();
+    for cgroup in &report.cgroups {
+        let own = Place::of_cgroup(cgroup.container.as_deref(), Some(&cgroup.cgroup));
+        let own = Some(own).filter(|own| groups.contains_key(own) && grain == Grain::Container);
+        let group = groups.entry(own.unwrap_or(Place::Host)).or_default();
+        group.whole |= *detail == Detail::Owners;
+        group.charges.add(cgroup, oldest);
+    }
     groups
 }
 
@@ -190,6 +200,7 @@ impl<'a> Group<'a> {
         }
         self.as_of = older(self.as_of, other.as_of);
         self.faults.merge(&other.faults);
+        self.charges.merge(other.charges);
         self.processes += other.processes;
         self.told |= other.told;
         self.size += other.size;

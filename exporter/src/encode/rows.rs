@@ -116,7 +116,7 @@ pub(super) fn kinds(group: &Group<'_>, named: &Admission<Arc<str>>, rows: &mut R
     }
     let unattributed = sum(&group.unattributed.resident).unwrap_or(0);
     rows.one(&semconv::MEMORY_RESIDENT, &[unattributed_kind()], level(unattributed));
-    let book = word(semconv::BOOK, book::PROCESS);
+    let book = process_book();
     for (kind, totals) in &group.totals {
         let key = [book.clone(), kind_of(kind)];
         rows.one(&semconv::MEMORY_CONTROL, &key, level(totals.control));
@@ -129,6 +129,7 @@ pub(super) fn kinds(group: &Group<'_>, named: &Admission<Arc<str>>, rows: &mut R
 /// Says of a group all that is known of the owners in `named`, by evidence, and every total by kind.
 pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, rows: &mut Rows) {
     faults(group, rows);
+    group.charges.say(end, rows);
     let by_kind = KINDS.iter().zip(group.faults.by_kind);
     let by_kind = by_kind.map(|(kind, n)| ([kind_of(kind)].as_slice().into(), Amount::Added(n)));
     if group.processes > 0 {
@@ -165,20 +166,24 @@ pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, r
     rows.say(&semconv::MEMORY_RESIDENT, resident);
     rows.say(&semconv::MEMORY_SWAPPED, swapped);
     for (kind, totals) in &group.totals {
-        let key: Attributes = [word(semconv::BOOK, book::PROCESS), kind_of(kind)].as_slice().into();
+        let key: Attributes = [process_book(), kind_of(kind)].as_slice().into();
         let control: (_, Part) = (&semconv::MEMORY_CONTROL, |totals| totals.control);
         for (metric, part) in PARTS.into_iter().chain([control]) {
             rows.say(metric, level(part(totals)).map(|amount| (Arc::clone(&key), amount)));
         }
     }
-    age(group.as_of, end, rows);
+    age(process_book(), group.as_of, end, rows);
 }
 
-/// How old the oldest book is.
-pub(super) fn age(as_of: Option<u64>, end: u64, rows: &mut Rows) {
+/// The book of address spaces.
+pub(super) fn process_book() -> (Key, Value) {
+    word(semconv::BOOK, book::PROCESS)
+}
+
+/// How old the oldest reading of a book is.
+pub(super) fn age(book: (Key, Value), as_of: Option<u64>, end: u64, rows: &mut Rows) {
     let age = as_of.map(|as_of| Duration::from_nanos(end.saturating_sub(as_of)).as_secs_f64());
-    let book = [word(semconv::BOOK, book::PROCESS)];
-    rows.one(&semconv::MEMORY_BOOK_AGE, &book, age.map(measured));
+    rows.one(&semconv::MEMORY_BOOK_AGE, &[book], age.map(measured));
 }
 
 fn faults(group: &Group<'_>, rows: &mut Rows) {

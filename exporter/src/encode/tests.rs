@@ -22,6 +22,7 @@ use crate::report::{
 };
 use crate::trace::Support;
 
+mod charge;
 mod life;
 mod reader;
 mod said;

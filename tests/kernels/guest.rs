@@ -92,6 +92,7 @@ impl Kernel {
             .arg(&results)
             .arg(programme())
             .args(programs())
+            .arg(script("charge").get_program())
             .arg(host::memprov())
             .arg(env!("CARGO_BIN_EXE_perform")));
         let release = kernel.file_name().unwrap_or_default().to_string_lossy();
@@ -137,20 +138,26 @@ fn programme() -> String {
         &perform("early", EARLY),
         &perform("late", LATE),
         &perform("recorded", RECORDED),
+        "charge /out/charge\n",
     ]
     .concat()
 }
 
-/// The workload, as distributions build and at fixed addresses.
-fn programs() -> &'static [PathBuf; 2] {
-    static BUILT: OnceLock<[PathBuf; 2]> = OnceLock::new();
+/// The workload, as distributions build and at fixed addresses, and what holds memory in cgroups.
+fn programs() -> &'static [PathBuf; 3] {
+    static BUILT: OnceLock<[PathBuf; 3]> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("groundtruth");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
         fs::create_dir_all(&out).expect("a directory for programs");
-        [("truth", &[][..]), ("truth-fixed", &["-no-pie"][..])].map(|(name, flags)| {
+        [
+            ("groundtruth", "truth", &[][..]),
+            ("groundtruth", "truth-fixed", &["-no-pie"][..]),
+            ("kernels", "hold", &[][..]),
+        ]
+        .map(|(from, name, flags)| {
             let program = out.join(name);
-            host::compile_c(&sources, &program, flags).expect("the workload compiles");
+            host::compile_c(&sources.join(from), &program, flags).expect("the workload compiles");
             program
         })
     })

@@ -4,6 +4,7 @@
 //! out.
 #![forbid(unsafe_code)]
 
+mod charges;
 mod guest;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,11 @@ macro_rules! kernels {
             #[test]
             fn its_trace_gives_the_same_report_elsewhere() {
                 crate::KERNELS[$index].judge("replay", crate::replay);
+            }
+
+            #[test]
+            fn cgroups_are_charged_for_what_was_done_in_them() {
+                crate::KERNELS[$index].judge("charge", crate::charges::judge);
             }
 
             #[test]

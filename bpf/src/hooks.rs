@@ -379,6 +379,7 @@ fn end_of(evidence: &Evidence) -> MonoTime {
     match evidence {
         Evidence::Lifecycle(lifecycle) => lifecycle.when.end,
         Evidence::Fault(fault) => fault.when.end,
+        Evidence::Access(access) => access.when.end,
         Evidence::Residency(residency) => residency.when.end,
         Evidence::Total(total) => total.when.end,
         Evidence::Recall(known) => known.when.end,

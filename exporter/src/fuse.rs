@@ -262,6 +262,7 @@ fn end(evidence: &Evidence) -> MonoTime {
     match evidence {
         Evidence::Lifecycle(e) => e.when.end,
         Evidence::Fault(e) => e.when.end,
+        Evidence::Access(e) => e.when.end,
         Evidence::Residency(e) => e.when.end,
         Evidence::Total(e) => e.when.end,
         Evidence::Recall(e) => e.when.end,

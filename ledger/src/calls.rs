@@ -54,7 +54,13 @@ impl Space {
             Change::Attach { at, stack } => self.attach(Attach { at: *at, when, stack: *stack }),
             Change::Detach { at } => self.detach(*at, when),
             Change::Name { extent, name } => self.name(*extent, name.as_deref()),
-            Change::Vma { extent, object, flags } => self.vma(*extent, *object, flags, when),
+            Change::Vma { extent, object, flags, path } => {
+                let origin = path.as_ref().map(|path| {
+                    let backing = Backing::told(*object, flags.hugetlb, Some(path));
+                    Arc::new(Origin { backing, path: Some(Arc::clone(path)) })
+                });
+                self.vma(*extent, *object, flags, origin, when);
+            }
             Change::Doubt { extent } => {
                 self.contest(*extent, when);
                 self.take_displaced(*extent, when);
@@ -78,7 +84,14 @@ impl Space {
 
     /// A mapping as it is now. What can be a part of it goes on, what cannot has ended, and the rest is new; all of it is
     /// inferred, since what went on may have ended and come back.
-    fn vma(&mut self, extent: Extent, object: Option<ObjectKey>, flags: &MapFlags, when: Span) {
+    fn vma(
+        &mut self,
+        extent: Extent,
+        object: Option<ObjectKey>,
+        flags: &MapFlags,
+        origin: Option<Arc<Origin>>,
+        when: Span,
+    ) {
         let others: Vec<Extent> = self
             .pieces
             .overlapping(extent)
@@ -108,7 +121,12 @@ impl Space {
         }
         self.endless = true;
         let exec = if flags.exec { Traits::EXEC } else { 0 };
-        self.pieces.update(extent, |piece| piece.traits.0 |= Traits::INFERRED | exec);
+        self.pieces.update(extent, |piece| {
+            piece.traits.0 |= Traits::INFERRED | exec;
+            if piece.origin.is_none() {
+                piece.origin = origin.clone();
+            }
+        });
     }
 
     /// Puts new pieces into `extent`, where whatever was there has ended: by this call if it is `fixed`, else by

@@ -2,7 +2,13 @@
 //!
 //! A closed enum. Its class is derived, never stored. `when` is on `CLOCK_MONOTONIC` and stamped last.
 
+mod access;
+
 use std::sync::Arc;
+
+pub use access::{
+    Access, Blocked, Locality, Op, Population, Served, Snoop, Timing, Tlb, is_kernel,
+};
 
 use crate::charge::Charge;
 use crate::identity::{Extent, ObjectKey, StackId, StartTicks, Tgid};
@@ -39,6 +45,8 @@ pub enum Evidence {
     Lifecycle(Lifecycle),
     /// A page fault that was kept by the page-hash filter.
     Fault(Fault),
+    /// A sampled access to memory.
+    Access(Box<Access>),
     /// What a scan saw of a process.
     Residency(Box<Residency>),
     /// The kernel's own totals of a process.
@@ -160,6 +168,9 @@ pub enum Change {
         object: Option<ObjectKey>,
         /// What kind of mapping it is, as far as the record shows.
         flags: MapFlags,
+        /// Its path, or the kernel's name of it (`[heap]`), as in [`Mapping::path`].
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        path: Option<Arc<str>>,
     },
     /// A process was made.
     Fork {
@@ -260,6 +271,25 @@ pub enum Backing {
     Hugetlb(ObjectKey),
     /// Pages that the kernel inserted without counting them (`[vvar]`, device memory).
     Special,
+}
+
+impl Backing {
+    /// What backs a mapping, as far as its object and name tell, where nobody knows the devices of the host.
+    #[must_use]
+    pub fn told(object: Option<ObjectKey>, hugetlb: bool, path: Option<&str>) -> Self {
+        let path = path.unwrap_or("");
+        let named = |names: &[&str]| names.iter().any(|name| path.starts_with(name));
+        match object {
+            Some(key) if hugetlb || named(&["/anon_hugepage"]) => Self::Hugetlb(key),
+            Some(key) if named(&["/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"]) => Self::Shmem(key),
+            Some(key) => Self::File(key),
+            None if named(&["[vvar", "[vsyscall]", "[uprobes]"]) => Self::Special,
+            None if named(&["[vdso]", "[vectors]", "[sigpage]"]) => {
+                Self::File(ObjectKey::default())
+            }
+            None => Self::Anonymous,
+        }
+    }
 }
 
 /// A page fault that was kept because its page is in the sample.
@@ -403,6 +433,8 @@ pub enum Stream {
     Stacks,
     /// Sampled faults.
     Faults,
+    /// Sampled accesses.
+    Accesses,
     /// The queue between a source and the fuser.
     Queue,
     /// Scans.
@@ -417,8 +449,15 @@ fn is_zero(n: &u64) -> bool {
 
 impl Stream {
     /// All streams.
-    pub const ALL: [Self; 6] =
-        [Self::Lifecycle, Self::Sideband, Self::Stacks, Self::Faults, Self::Queue, Self::Scans];
+    pub const ALL: [Self; 7] = [
+        Self::Lifecycle,
+        Self::Sideband,
+        Self::Stacks,
+        Self::Faults,
+        Self::Accesses,
+        Self::Queue,
+        Self::Scans,
+    ];
 
     /// Its stable short name.
     #[must_use]
@@ -428,6 +467,7 @@ impl Stream {
             Self::Sideband => "sideband",
             Self::Stacks => "stacks",
             Self::Faults => "faults",
+            Self::Accesses => "accesses",
             Self::Queue => "queue",
             Self::Scans => "scans",
         }

@@ -79,6 +79,8 @@ impl Ledger {
                 let sample = self.sample;
                 self.space_of(fault.tgid).fault(fault, sample);
             }
+            // It changes nothing; whose it was, `owner_of` answers.
+            Evidence::Access(_) => {}
             Evidence::Residency(seen) => self.residency(seen),
             Evidence::Total(total) => self.total(total),
             Evidence::Recall(known) => self.recall(known),
@@ -400,7 +402,7 @@ impl Ledger {
                     recent.for_each(|e| e.space.lose(gap.when.end));
                 }
             },
-            Stream::Stacks | Stream::Faults | Stream::Scans => {}
+            Stream::Stacks | Stream::Faults | Stream::Accesses | Stream::Scans => {}
         }
     }
 

@@ -1,13 +1,21 @@
 //! From records to evidence. The only file that knows both.
 
+mod access;
+mod start;
+
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use memprov_ledger::evidence::{Change, Lifecycle, MapFlags};
+use memprov_ledger::evidence::{Change, Lifecycle, MapFlags, Residency};
 use memprov_ledger::identity::{Extent, ObjectKey, StartTicks, Tgid};
 use memprov_ledger::time::{MonoTime, Span};
 
-use crate::record::{Body, File, Mmap2, Record, Task};
+pub use access::Kind;
+pub(crate) use access::access;
+pub(crate) use start::{Objects, Start};
+
+use crate::record::{Body, File, Mmap, Mmap2, Record, Task};
 
 /// Nanoseconds of a clock tick in `/proc/PID/stat` (`USER_HZ` is 100).
 const TICK: u128 = 10_000_000;
@@ -29,11 +37,21 @@ pub(crate) struct Event {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    Mapping(Extent, Option<ObjectKey>, MapFlags),
-    Exec,
+    Mapping(Region),
+    /// The name of the program.
+    Exec(Option<Arc<str>>),
     Fork(Tgid),
     ThreadBegan,
     ThreadEnded,
+}
+
+/// A mapping as a record tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) extent: Extent,
+    pub(crate) object: Option<ObjectKey>,
+    pub(crate) flags: MapFlags,
+    pub(crate) path: Option<Arc<str>>,
 }
 
 /// What a record says of address spaces; nothing for other records, and for those of kernel threads and of tasks that
@@ -42,14 +60,16 @@ pub(crate) fn event(record: &Record<'_>) -> Option<Event> {
     let process = |pid: u32| (pid != 0 && pid < 1 << 31).then_some(Tgid(pid));
     let when = MonoTime(record.trailer.time?);
     let (tgid, what) = match &record.body {
-        Body::Mmap2(mapping) => (process(mapping.pid)?, mapping_of(mapping)),
-        Body::Comm { pid, exec: true, .. } => (process(*pid)?, What::Exec),
+        Body::Mmap2(mapping) => (process(mapping.pid)?, What::Mapping(mapping_of(mapping))),
+        Body::Mmap(mapping) => (process(mapping.pid)?, What::Mapping(old_mapping(mapping))),
+        Body::Comm { pid, name, exec: true, .. } => (process(*pid)?, What::Exec(path(name))),
         Body::Fork(Task { pid, parent_pid, .. }) if pid == parent_pid => {
             (process(*pid)?, What::ThreadBegan)
         }
         Body::Fork(task) => (process(task.parent_pid)?, What::Fork(process(task.pid)?)),
         Body::Exit(task) => (process(task.pid)?, What::ThreadEnded),
-        Body::Comm { .. }
+        Body::Sample(_)
+        | Body::Comm { .. }
         | Body::Lost(_)
         | Body::LostSamples(_)
         | Body::Throttle
@@ -59,7 +79,7 @@ pub(crate) fn event(record: &Record<'_>) -> Option<Event> {
     Some(Event { when, tgid, what })
 }
 
-fn mapping_of(mapping: &Mmap2<'_>) -> What {
+fn mapping_of(mapping: &Mmap2<'_>) -> Region {
     let object = match mapping.file {
         File::Inode { major: 0, minor: 0, inode: 0, .. } | File::BuildId(_) => None,
         File::Inode { major, minor, inode, .. } => Some(ObjectKey { major, minor, inode }),
@@ -74,7 +94,67 @@ fn mapping_of(mapping: &Mmap2<'_>) -> What {
         offset: if anonymous { 0 } else { mapping.offset },
         ..MapFlags::default()
     };
-    What::Mapping(Extent::new(mapping.address, mapping.length), object, flags)
+    let extent = Extent::new(mapping.address, mapping.length);
+    Region { extent, object, flags, path: path(mapping.name) }
+}
+
+/// Only its name says whether it has a file.
+fn old_mapping(mapping: &Mmap<'_>) -> Region {
+    let anonymous = !mapping.name.starts_with(b"/") || mapping.name.starts_with(b"//");
+    let offset = if anonymous { 0 } else { mapping.offset };
+    let flags = MapFlags { anonymous, exec: mapping.exec, offset, ..MapFlags::default() };
+    let extent = Extent::new(mapping.address, mapping.length);
+    Region { extent, object: None, flags, path: path(mapping.name) }
+}
+
+/// A name as text; bytes that are not UTF-8 as `\xNN`. Memory without a name has none.
+fn path(name: &[u8]) -> Option<Arc<str>> {
+    if name.is_empty() || name == b"//anon" {
+        return None;
+    }
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    Some(text.into())
+}
+
+impl Event {
+    /// Of a process that runs another program, and has nothing mapped yet: all of its mappings are told from here on.
+    pub(crate) fn program(&self) -> Option<Residency> {
+        let What::Exec(name) = &self.what else { return None };
+        let comm = name.clone().unwrap_or_default();
+        Some(start::list(self.tgid, comm, Tgid(0), [].into(), Span::at(self.when)))
+    }
+
+    /// Gives the file of its mapping a number where the record names it by path alone.
+    pub(crate) fn number(&mut self, objects: &mut Objects) {
+        if let What::Mapping(region) = &mut self.what {
+            objects.number(region);
+        }
+    }
+}
+
+/// Takes in a record of what there was before the recording began.
+pub(crate) fn found(body: &Body<'_>, start: &mut Start, objects: &mut Objects) {
+    let process = |pid: u32| (pid != 0 && pid < 1 << 31).then_some(Tgid(pid));
+    let region = match body {
+        Body::Mmap2(mapping) => process(mapping.pid).zip(Some(mapping_of(mapping))),
+        Body::Mmap(mapping) => process(mapping.pid).zip(Some(old_mapping(mapping))),
+        Body::Comm { pid, tid, name, .. } if pid == tid => {
+            return process(*pid).into_iter().for_each(|tgid| start.named(tgid, name));
+        }
+        Body::Fork(task) => {
+            let parent = Tgid(task.parent_pid);
+            return process(task.pid).into_iter().for_each(|tgid| start.thread(tgid, parent));
+        }
+        _ => None,
+    };
+    if let Some((tgid, mut region)) = region {
+        objects.number(&mut region);
+        start.mapped(tgid, &region);
+    }
 }
 
 /// Counts threads, so that the end of the last one is the end of its process.
@@ -92,8 +172,10 @@ impl Threads {
     pub(crate) fn lifecycle(&mut self, event: Event, suspended: Duration) -> Option<Lifecycle> {
         let Event { when, tgid, what } = event;
         let change = match what {
-            What::Mapping(extent, object, flags) => Change::Vma { extent, object, flags },
-            What::Exec => {
+            What::Mapping(Region { extent, object, flags, path }) => {
+                Change::Vma { extent, object, flags, path }
+            }
+            What::Exec(_) => {
                 // No other thread outlives it.
                 self.set(tgid, when);
                 Change::Exec
@@ -122,6 +204,11 @@ impl Threads {
             }
         };
         Some(Lifecycle { when: Span::at(when), tgid, change })
+    }
+
+    /// These were there before.
+    pub(crate) fn found(&mut self, threads: impl Iterator<Item = (Tgid, u32)>) {
+        self.live.extend(threads.filter(|(_, count)| *count > 0).take(PROCESSES));
     }
 
     /// It has one thread since `when`.
@@ -182,7 +269,7 @@ mod tests {
     fn a_mapping_is_told_with_its_object_and_memory_without_a_file_with_none() {
         let mut threads = Threads::default();
         let inode = |major, inode| File::Inode { major, minor: 0, inode, generation: 3 };
-        let Some(Change::Vma { extent, object, flags }) =
+        let Some(Change::Vma { extent, object, flags, path }) =
             told(&mut threads, mapping(inode(8, 42), b"/bin/x"))
         else {
             panic!()
@@ -190,7 +277,8 @@ mod tests {
         assert_eq!(extent, Extent::new(0x7000_0000, 0x3000));
         assert_eq!(object, Some(ObjectKey { major: 8, minor: 0, inode: 42 }));
         assert!(flags.exec && flags.shared && !flags.anonymous && flags.offset == 0x1000);
-        let Some(Change::Vma { object: None, flags, .. }) =
+        assert_eq!(path.as_deref(), Some("/bin/x"));
+        let Some(Change::Vma { object: None, flags, path: None, .. }) =
             told(&mut threads, mapping(inode(0, 0), b"//anon"))
         else {
             panic!()

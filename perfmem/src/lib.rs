@@ -6,6 +6,10 @@
 //! | `ring` | the buffer that the kernel writes records into, mapped. The only unsafe code of the crate |
 //! | `record` | records as the kernel lays them out, parsed from bytes |
 //! | `sideband` | rings of all CPUs, read in one order, and what they lost |
+//! | `data_src` | what answered an access, bit by bit |
+//! | `file` | recordings of perf, read record by record: header, features, order of time |
+//! | `ibs` | raw samples of AMD's IBS |
+//! | `nodes` | which NUMA node a CPU and a frame belong to |
 //! | `evidence` | from records to evidence: the only file that knows both |
 //! | `pmu` | which event of the PMU would sample memory accesses, and what a trial open says |
 //!
@@ -14,7 +18,11 @@
 //! mremap, of a heap that shrinks, of failed calls, and of who asked.
 #![deny(unsafe_code)]
 
+pub mod data_src;
 mod evidence;
+pub mod file;
+pub mod ibs;
+pub mod nodes;
 mod open;
 mod pmu;
 pub mod record;
@@ -22,6 +30,7 @@ pub mod record;
 mod ring;
 mod sideband;
 
+pub use evidence::Kind;
 pub use open::OpenError;
 pub use pmu::{MemEvent, Probe, Verdict, judge, probe};
 pub use sideband::{Counts, ReadError, Sideband, probe as probe_sideband};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag};
 
-use crate::record::Format;
+use crate::record::{Format, sample};
 
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
@@ -65,10 +65,7 @@ fn meaning(error: &io::Error) -> &'static str {
 }
 
 /// The form of the records of [`event`].
-pub(crate) const FORMAT: Format = Format {
-    sample_type: crate::record::sample::TID | crate::record::sample::TIME,
-    sample_id_all: true,
-};
+pub(crate) const FORMAT: Format = Format::plain(sample::TID | sample::TIME, true);
 
 /// An event of one CPU that tells what all processes on it do to their address spaces, and nothing else. It wakes who
 /// polls it once `watermark` bytes wait. Also whether it counts what it loses, which Linux does since 6.0.

@@ -3,25 +3,14 @@
 //! A record is a header (kind, misc bits, size with header), a body, and, with `sample_id_all`, a trailer whose fields
 //! `sample_type` chooses. Lengths are checked; kinds that are not parsed here are told by number.
 
-/// Bits of `sample_type` (`PERF_SAMPLE_*`) whose fields are in the trailer.
-pub mod sample {
-    /// Process and thread.
-    pub const TID: u64 = 1 << 1;
-    /// Time, on the clock of the event.
-    pub const TIME: u64 = 1 << 2;
-    /// Id of the event.
-    pub const ID: u64 = 1 << 6;
-    /// CPU.
-    pub const CPU: u64 = 1 << 7;
-    /// Id of the event that opened the stream.
-    pub const STREAM_ID: u64 = 1 << 9;
-    /// Id of the event, at a fixed place.
-    pub const IDENTIFIER: u64 = 1 << 16;
-}
+pub mod sample;
+
+use sample::Sample;
 
 /// Bytes of a header.
 const HEADER: usize = 8;
 
+const MMAP: u32 = 1;
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
@@ -29,12 +18,13 @@ const THROTTLE: u32 = 5;
 const UNTHROTTLE: u32 = 6;
 const FORK: u32 = 7;
 /// Has no trailer: its body holds the fields.
-const SAMPLE: u32 = 9;
+pub(crate) const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
 const LOST_SAMPLES: u32 = 13;
 
-/// `PERF_RECORD_MISC_COMM_EXEC`.
+/// `PERF_RECORD_MISC_COMM_EXEC`; of a mapping `PERF_RECORD_MISC_MMAP_DATA`: it is not executable.
 const COMM_EXEC: u16 = 1 << 13;
+const MMAP_DATA: u16 = COMM_EXEC;
 /// `PERF_RECORD_MISC_MMAP_BUILD_ID`.
 const MMAP_BUILD_ID: u16 = 1 << 14;
 
@@ -45,6 +35,23 @@ pub struct Format {
     pub sample_type: u64,
     /// `sample_id_all`: records other than samples have a trailer.
     pub sample_id_all: bool,
+    /// `read_format`.
+    pub read_format: u64,
+    /// `branch_sample_type`.
+    pub branch_sample_type: u64,
+    /// `sample_regs_user`: one bit for each register.
+    pub regs_user: u64,
+    /// `sample_regs_intr`.
+    pub regs_intr: u64,
+}
+
+impl Format {
+    /// The form of records whose event asks for nothing of variable length.
+    #[must_use]
+    pub const fn plain(sample_type: u64, sample_id_all: bool) -> Self {
+        let (read_format, branch_sample_type, regs_user, regs_intr) = (0, 0, 0, 0);
+        Self { sample_type, sample_id_all, read_format, branch_sample_type, regs_user, regs_intr }
+    }
 }
 
 /// The trailer. `None`: `sample_type` does not ask for the field, or there is no trailer.
@@ -74,6 +81,10 @@ pub struct Record<'a> {
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
+    /// The event was sampled.
+    Sample(Box<Sample<'a>>),
+    /// A mapping as older kernels and recorders told it.
+    Mmap(Mmap<'a>),
     /// A mapping came to be, grew, merged with its neighbours, or has another protection.
     Mmap2(Mmap2<'a>),
     /// A thread has another name.
@@ -101,6 +112,25 @@ pub enum Body<'a> {
     Unthrottle,
     /// A kind that is not parsed here.
     Other(u32),
+}
+
+/// A mapping without its file and protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mmap<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset into the file, in bytes.
+    pub offset: u64,
+    /// Whether it is executable.
+    pub exec: bool,
+    /// As in [`Mmap2`].
+    pub name: &'a [u8],
 }
 
 /// A mapping as it is after a call.
@@ -172,6 +202,20 @@ pub enum ParseError {
         /// Bytes from there on.
         left: usize,
     },
+    /// The event asks for fields that nothing here knows the form of.
+    #[error("a sample with unknown fields: bits {bits:#x} of sample_type")]
+    Unknown {
+        /// Bits of `sample_type`.
+        bits: u64,
+    },
+    /// A record goes on behind its last field: it is of another form than its event says.
+    #[error("record of kind {kind}: {left} bytes behind its last field")]
+    Long {
+        /// The kind.
+        kind: u32,
+        /// Bytes.
+        left: usize,
+    },
     /// A field lies behind the end of its record.
     #[error("record of kind {kind}: {needs} bytes at byte {offset} of {length}")]
     Short {
@@ -199,17 +243,42 @@ pub fn split(stream: &[u8]) -> impl Iterator<Item = Result<&[u8], ParseError>> {
     })
 }
 
+/// The kind of a record (`PERF_RECORD_*`), 0 where it has no header.
+#[must_use]
+pub fn kind(record: &[u8]) -> u32 {
+    number(record, 0, u32::from_ne_bytes).unwrap_or(0)
+}
+
+/// Which event a record is of, where `sample_type` of any event of its stream asks for it: the place is one for all.
+#[must_use]
+pub fn event_id(record: &[u8], format: Format) -> Option<u64> {
+    let asked = |bits: &[u64]| bits.iter().filter(|bit| format.sample_type & *bit != 0).count();
+    let identifier = asked(&[sample::IDENTIFIER]) != 0;
+    if !identifier && asked(&[sample::ID]) == 0 {
+        return None;
+    }
+    let at = match kind(record) {
+        SAMPLE if identifier => HEADER,
+        SAMPLE => HEADER + 8 * asked(&[sample::IP, sample::TID, sample::TIME, sample::ADDR]),
+        _ if !format.sample_id_all => return None,
+        _ if identifier => record.len().checked_sub(8)?,
+        _ => record.len().checked_sub(8 + 8 * asked(&[sample::STREAM_ID, sample::CPU]))?,
+    };
+    number(record, at, u64::from_ne_bytes).filter(|_| at >= HEADER)
+}
+
 /// Reads one record, header included.
 ///
 /// # Errors
-/// When a field lies behind its end.
+/// When a field lies behind its end, or a sample goes on behind its last field.
 pub fn parse(record: &[u8], format: Format) -> Result<Record<'_>, ParseError> {
     let headless = ParseError::Size { offset: 0, size: 0, left: record.len() };
     let kind = number(record, 0, u32::from_ne_bytes).ok_or(headless)?;
     let misc = number(record, 4, u16::from_ne_bytes).ok_or(headless)?;
     let mut whole = Fields { record, at: HEADER, kind };
     if kind == SAMPLE {
-        return Ok(Record { body: Body::Other(kind), trailer: Trailer::default() });
+        let body = Body::Sample(Box::new(sample::parse(&mut whole, format)?));
+        return Ok(Record { body, trailer: Trailer::default() });
     }
     let length = trailer_length(format);
     let end = record.len().checked_sub(length).filter(|end| *end >= HEADER);
@@ -223,6 +292,7 @@ pub fn parse(record: &[u8], format: Format) -> Result<Record<'_>, ParseError> {
 
 fn body(mut fields: Fields<'_>, misc: u16) -> Result<Body<'_>, ParseError> {
     Ok(match fields.kind {
+        MMAP => Body::Mmap(mmap(&mut fields, misc & MMAP_DATA == 0)?),
         MMAP2 => Body::Mmap2(mmap2(&mut fields, misc & MMAP_BUILD_ID != 0)?),
         COMM => Body::Comm {
             pid: fields.u32()?,
@@ -241,6 +311,12 @@ fn body(mut fields: Fields<'_>, misc: u16) -> Result<Body<'_>, ParseError> {
         UNTHROTTLE => Body::Unthrottle,
         other => Body::Other(other),
     })
+}
+
+fn mmap<'a>(fields: &mut Fields<'a>, exec: bool) -> Result<Mmap<'a>, ParseError> {
+    let (pid, tid) = (fields.u32()?, fields.u32()?);
+    let (address, length, offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    Ok(Mmap { pid, tid, address, length, offset, exec, name: fields.text() })
 }
 
 fn mmap2<'a>(fields: &mut Fields<'a>, by_build_id: bool) -> Result<Mmap2<'a>, ParseError> {
@@ -330,6 +406,21 @@ impl<'a> Fields<'a> {
     fn u64(&mut self) -> Result<u64, ParseError> {
         let short = self.short(8);
         number(self.bytes(8)?, 0, u64::from_ne_bytes).ok_or(short)
+    }
+
+    fn left(&self) -> usize {
+        self.record.len().saturating_sub(self.at)
+    }
+
+    fn u16(&mut self) -> Result<u16, ParseError> {
+        let short = self.short(2);
+        number(self.bytes(2)?, 0, u16::from_ne_bytes).ok_or(short)
+    }
+
+    /// `count` numbers of 8 bytes each.
+    fn words(&mut self, count: u64) -> Result<&'a [u8], ParseError> {
+        let length = usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(8);
+        self.bytes(length)
     }
 
     /// What is left, up to the first zero byte.

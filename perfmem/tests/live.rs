@@ -62,7 +62,7 @@ fn mappings(evidence: &[Evidence], of: Tgid) -> Vec<(Extent, Option<ObjectKey>, 
     events(evidence)
         .filter(|event| event.tgid == of)
         .filter_map(|event| match event.change {
-            Change::Vma { extent, object, flags } => Some((extent, object, flags)),
+            Change::Vma { extent, object, flags, .. } => Some((extent, object, flags)),
             _ => None,
         })
         .collect()

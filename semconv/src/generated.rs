@@ -231,6 +231,8 @@ pub mod source_name {
     pub const STACKS: &str = "stacks";
     /// Sampled page faults.
     pub const FAULTS: &str = "faults";
+    /// Sampled accesses to memory.
+    pub const ACCESSES: &str = "accesses";
     /// The way from the adapters to the ledger.
     pub const QUEUE: &str = "queue";
     /// Scans of processes.
@@ -238,7 +240,7 @@ pub mod source_name {
     /// What was counted and could not be exported, and ends of series that were not told.
     pub const EXPORT: &str = "export";
     /// All of them.
-    pub const ALL: &[&str] = &[LIFECYCLE, SIDEBAND, STACKS, FAULTS, QUEUE, SCANS, EXPORT];
+    pub const ALL: &[&str] = &[LIFECYCLE, SIDEBAND, STACKS, FAULTS, ACCESSES, QUEUE, SCANS, EXPORT];
 }
 
 /// How a capability stands.

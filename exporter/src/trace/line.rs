@@ -227,6 +227,7 @@ impl Line {
             }
             Self::Evidence(Evidence::Lifecycle(e)) => tagged(to, "lifecycle", e),
             Self::Evidence(Evidence::Fault(e)) => tagged(to, "fault", e),
+            Self::Evidence(Evidence::Access(e)) => tagged(to, "access", e),
             Self::Evidence(Evidence::Residency(e)) => tagged(to, "residency", e),
             Self::Evidence(Evidence::Total(e)) => tagged(to, "total", e),
             Self::Evidence(Evidence::Recall(e)) => tagged(to, "recall", e),
@@ -256,6 +257,7 @@ impl Line {
             }
             "lifecycle" => Self::Evidence(Evidence::Lifecycle(part(text)?)),
             "fault" => Self::Evidence(Evidence::Fault(part(text)?)),
+            "access" => Self::Evidence(Evidence::Access(part(text)?)),
             "residency" => Self::Evidence(Evidence::Residency(part(text)?)),
             "total" => Self::Evidence(Evidence::Total(part(text)?)),
             "recall" => Self::Evidence(Evidence::Recall(part(text)?)),
@@ -321,6 +323,7 @@ impl Line {
                         law(p > 0.0 && p <= 1.0, "a probability is not in (0, 1]")?;
                         called_by(e.stack)
                     }
+                    Evidence::Access(e) => law(e.address != Some(0), "an access to address 0"),
                     Evidence::Residency(e) => {
                         let mut maps = e.maps.iter().flat_map(|maps| maps.iter());
                         maps.try_for_each(|m| ordered(m.extent))
@@ -349,6 +352,7 @@ fn when(evidence: &Evidence) -> Span {
     match evidence {
         Evidence::Lifecycle(e) => e.when,
         Evidence::Fault(e) => e.when,
+        Evidence::Access(e) => e.when,
         Evidence::Residency(e) => e.when,
         Evidence::Total(e) => e.when,
         Evidence::Recall(e) => e.when,

@@ -12,7 +12,9 @@ use std::hash::Hasher;
 use std::io;
 use std::sync::Arc;
 
-use memprov_ledger::evidence::{Backing, Change, Evidence, Lifecycle, Mapping, Residency};
+use memprov_ledger::evidence::{
+    Access, Backing, Change, Evidence, Lifecycle, Mapping, Residency, is_kernel,
+};
 use memprov_ledger::identity::{Extent, ModuleId, Tgid};
 use memprov_ledger::pages::PageSet;
 use memprov_ledger::recall::{Recall, Remembered};
@@ -25,6 +27,8 @@ use crate::report::Identity;
 
 /// Addresses from here on are the kernel's, equal in every process (`[vsyscall]`): they do not move.
 const USER_END: u64 = 1 << 56;
+/// The bits above those that a hashed address has; all are set in addresses of the kernel.
+const KERNEL: u64 = !(USER_END - 1);
 /// Offsets are multiples of this, so that a huge page stays one.
 const STEP: u64 = 2 << 20;
 /// Log 2 of the number of offsets: moved addresses stay below 2^57.
@@ -129,6 +133,10 @@ impl Redactor {
                 e.address = rebase(e.address, self.offset(e.tgid));
                 Evidence::Fault(e)
             }
+            Evidence::Access(mut e) => {
+                self.access(&mut e);
+                Evidence::Access(e)
+            }
             Evidence::Residency(mut e) => {
                 self.residency(&mut e);
                 Evidence::Residency(e)
@@ -153,10 +161,13 @@ impl Redactor {
         let offset = self.offset(e.tgid);
         let place = |extent: &mut Extent| *extent = moved(*extent, offset);
         match &mut e.change {
-            Change::Map { extent, .. }
-            | Change::Unmap { extent }
-            | Change::Vma { extent, .. }
-            | Change::Doubt { extent } => place(extent),
+            Change::Map { extent, .. } | Change::Unmap { extent } | Change::Doubt { extent } => {
+                place(extent)
+            }
+            Change::Vma { extent, path, .. } => {
+                place(extent);
+                *path = path.as_deref().map(|path| self.path(path));
+            }
             Change::Remap { from, to, .. } => {
                 place(from);
                 place(to);
@@ -179,6 +190,18 @@ impl Redactor {
             }
             Change::Exit => {}
         }
+    }
+
+    /// Addresses of the kernel and of physical memory are hashes: where the kernel lies is nobody's business either.
+    fn access(&self, e: &mut Access) {
+        let offset = self.offset(e.tgid.unwrap_or_default());
+        let place = |address: u64| match is_kernel(address) {
+            true => self.hidden(address) | KERNEL,
+            false => rebase(address, offset),
+        };
+        e.address = e.address.map(place);
+        e.ip = e.ip.map(place);
+        e.frame = e.frame.map(|frame| self.hidden(frame));
     }
 
     fn residency(&self, e: &mut Residency) {

@@ -7,8 +7,9 @@ use memprov::report::{Host, Identity};
 use memprov::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
 use memprov_ledger::charge::{CachedFile, Charge, Figures};
 use memprov_ledger::evidence::{
-    Backing, Change, Counters, Evidence, EvidenceClass, Fault, Gap, Lifecycle, MapFlags, Mapping,
-    Residency, StackRef, Stream, Total,
+    Access, Backing, Blocked, Change, Counters, Evidence, EvidenceClass, Fault, Gap, Lifecycle,
+    MapFlags, Mapping, Op, Population, Residency, Served, Snoop, StackRef, Stream, Timing, Tlb,
+    Total,
 };
 use memprov_ledger::identity::{
     Extent, Generation, IntervalId, ModuleId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
@@ -91,14 +92,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
         .prop_map(|(a, b)| Span { begin: MonoTime(a.min(b)), end: MonoTime(a.max(b)) });
     let tgid = (1u32..9).prop_map(Tgid);
     let start = any::<u64>().prop_map(StartTicks);
-    let stream = sample::select(vec![
-        Stream::Lifecycle,
-        Stream::Sideband,
-        Stream::Stacks,
-        Stream::Faults,
-        Stream::Queue,
-        Stream::Scans,
-    ]);
+    let stream = sample::select(Stream::ALL.to_vec());
     let lifecycle = (when.clone(), tgid.clone(), change(name.clone()))
         .prop_map(|(when, tgid, change)| Lifecycle { when, tgid, change });
     let fault =
@@ -154,6 +148,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
     prop_oneof![
         lifecycle.prop_map(Evidence::Lifecycle),
         fault.prop_map(Evidence::Fault),
+        access(when.clone()).prop_map(|e| Evidence::Access(Box::new(e))),
         residency.prop_map(|r| Evidence::Residency(Box::new(r))),
         (when.clone(), tgid.clone(), start, counters())
             .prop_map(|(when, tgid, start, counters)| Total { when, tgid, start, counters })
@@ -164,6 +159,61 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
             .prop_map(|(when, stream, lost, whose)| Gap { when, stream, lost, whose })
             .prop_map(Evidence::Gap),
     ]
+}
+
+fn access(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Access> {
+    let number = || option::of(any::<u64>());
+    let small = || option::of(any::<u32>());
+    let place = || option::of(address().prop_map(|at| at.max(1)));
+    let who = (when, option::of((1u32..9).prop_map(Tgid)), small(), small(), small(), small());
+    let at = (place(), place(), option::of(0u64..1 << 40), number());
+    let weight = (number(), number(), sample::select(Population::ALL), sample::select(Timing::ALL));
+    let hops = option::of(any::<u8>());
+    let served = prop_oneof![
+        hops.clone().prop_map(|hops| Served::RemoteCache { hops }),
+        hops.prop_map(|hops| Served::RemoteMemory { hops }),
+        Just(Served::Local),
+        Just(Served::Ambiguous),
+        Just(Served::NotAvailable),
+    ];
+    let how = (
+        served,
+        sample::select(Op::ALL),
+        sample::select(Snoop::ALL),
+        sample::select(Tlb::ALL),
+        sample::select(Blocked::ALL),
+        option::of(any::<bool>()),
+        number(),
+    );
+    (who, at, weight, how).prop_map(|(who, at, weight, how)| {
+        let (when, tgid, tid, cpu, cpu_node, page_node) = who;
+        let (address, ip, frame, page_size) = at;
+        let (period, latency, population, timing) = weight;
+        let (served, op, snoop, tlb, blocked, locked, raw) = how;
+        Access {
+            when,
+            tgid,
+            tid,
+            cpu,
+            cpu_node,
+            page_node,
+            ip,
+            address,
+            frame,
+            page_size,
+            population,
+            period,
+            latency,
+            timing,
+            op,
+            served,
+            snoop,
+            tlb,
+            locked,
+            blocked,
+            raw,
+        }
+    })
 }
 
 fn recall(when: impl Strategy<Value = Span> + Clone) -> impl Strategy<Value = Recall> {
@@ -250,11 +300,12 @@ fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
         inode,
     }));
     prop_oneof![
-        (extent(), object, flags.clone()).prop_map(|(extent, object, flags)| Change::Vma {
-            extent,
-            object,
-            flags
-        }),
+        (extent(), object, flags.clone(), option::of(name.clone())).prop_map(
+            |(extent, object, flags, path)| {
+                let path = path.map(Arc::from);
+                Change::Vma { extent, object, flags, path }
+            }
+        ),
         (extent(), flags, called()).prop_map(|(extent, flags, stack)| Change::Map {
             extent,
             flags,

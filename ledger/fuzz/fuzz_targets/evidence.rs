@@ -108,6 +108,7 @@ impl Bytes<'_> {
                     offset: self.number(),
                     ..MapFlags::default()
                 },
+                path: self.bit().then(|| "/dev/shm/x".into()),
             },
             _ => Change::Doubt { extent: self.extent() },
         }

@@ -66,7 +66,12 @@ fn change() -> impl Strategy<Value = Change> {
     let key = (0u64..3).prop_map(|inode| ObjectKey { major: 0, minor: 1, inode });
     prop_oneof![
         2 => (extent(), prop::option::of(key), flags.clone())
-            .prop_map(|(extent, object, flags)| Change::Vma { extent, object, flags }),
+            .prop_map(|(extent, object, flags)| Change::Vma {
+                extent,
+                object,
+                flags,
+                path: object.map(|key| format!("/{}", key.inode).into()),
+            }),
         4 => (extent(), flags, stack()).prop_map(|(extent, flags, stack)| Change::Map { extent, flags, stack }),
         2 => extent().prop_map(|extent| Change::Unmap { extent }),
         4 => (extent(), extent(), any::<bool>(), any::<bool>(), stack())

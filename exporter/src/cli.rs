@@ -33,6 +33,8 @@ pub enum Command {
     Record(Record),
     /// Make the report of a trace
     Replay(Replay),
+    /// Make the report of a recording of perf (perf mem, perf c2c, perf record -d)
+    Import(Import),
     /// Say what this host can tell, what is missing, what that costs and how to get it
     Check(Check),
     /// Print the configuration in effect, with the origin of each value that is no default
@@ -161,6 +163,32 @@ pub struct Replay {
     /// Every process and owner in the table, instead of the largest
     #[arg(long)]
     pub all: bool,
+}
+
+/// `memprov import`.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Settings.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// The recording: a file of perf record, or what perf record -o - wrote
+    #[arg(value_name = "FILE")]
+    pub recording: PathBuf,
+    /// Form of the report [default: table on a terminal, else report-json]
+    #[arg(long, value_name = "FORM")]
+    pub output: Option<ReportOutput>,
+    /// Close books as often as this, by the recording's own clock [default: once, at its end]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub interval: Option<Duration>,
+    /// Every process and owner in the table, instead of the largest
+    #[arg(long)]
+    pub all: bool,
+    /// Write a trace to be replayed, and no report; compressed when the name ends in .zst
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "interval", "all"])]
+    pub trace: Option<PathBuf>,
+    /// Write hashes in place of names and move addresses, so that the trace can be given away
+    #[arg(long, requires = "trace")]
+    pub redact: bool,
 }
 
 /// `memprov check`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::cli::{
-    Check, CheckOutput, Cli, Command, ConfigArgs, Record, Replay, Report as ReportArgs,
+    Check, CheckOutput, Cli, Command, ConfigArgs, Import, Record, Replay, Report as ReportArgs,
     ReportOutput, Run, RunOutput, Settings,
 };
 use crate::config::{Config, Effective, LogLevel, Problem, STATE_DIR};
@@ -132,6 +132,23 @@ pub trait Engine {
         sink: &mut Sink<'_>,
     ) -> Result<(), Failure>;
 
+    /// Reads a recording of perf, with `"source": "import"`; otherwise as a trace.
+    ///
+    /// # Errors
+    /// When it cannot be read, and whatever the sink returns.
+    fn import(
+        &self,
+        recording: &Path,
+        interval: Option<Duration>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failure>;
+
+    /// Writes a recording of perf to a trace, with hashes for names where it is to be redacted.
+    ///
+    /// # Errors
+    /// When it cannot be read, or the trace not be written.
+    fn convert(&self, recording: &Path, trace: &Path, redact: bool) -> Result<(), Failure>;
+
     /// One reading of `/proc`, with `"source": "snapshot"`.
     ///
     /// # Errors
@@ -215,6 +232,7 @@ fn execute(
         Command::Report(args) => report(&args, env, engine, io),
         Command::Record(args) => record(args, env, engine, io),
         Command::Replay(args) => replay(&args, env, engine, io),
+        Command::Import(args) => import(&args, env, engine, io),
         Command::Check(args) => check(&args, env, engine, io),
         Command::Config(args) => config(&args, env, io),
     }
@@ -282,6 +300,23 @@ fn replay(
     let view = View { all: args.all, trace, ..view(io.terminal) };
     let mut printer = Printer::new(form(args.output, io.terminal), view, &config, engine);
     engine.replay(&args.trace, args.interval, &mut |report| printer.print(report, io.out))
+}
+
+fn import(
+    args: &Import,
+    env: &[(OsString, OsString)],
+    engine: &dyn Engine,
+    io: &mut Io<'_>,
+) -> Result<(), Failure> {
+    let config = load(&args.settings, None, env)?.config;
+    (io.log)(LogLevel::Warn);
+    if let Some(trace) = &args.trace {
+        return engine.convert(&args.recording, trace, args.redact);
+    }
+    let trace = args.recording.to_str().map(str::to_owned);
+    let view = View { all: args.all, trace, ..view(io.terminal) };
+    let mut printer = Printer::new(form(args.output, io.terminal), view, &config, engine);
+    engine.import(&args.recording, args.interval, &mut |report| printer.print(report, io.out))
 }
 
 fn report(

@@ -16,6 +16,8 @@ use crate::config::{Config, Effective};
 use crate::daemon::{self, Setup, clock_of_run};
 use crate::encode::{Accumulator, Window};
 use crate::fuse::{Fuser, unwatched};
+use crate::import::{self, Import};
+use crate::recorder::Recorder;
 use crate::report::{About, Report};
 use crate::screen::Screen;
 use crate::sources::charging::Charging;
@@ -25,6 +27,48 @@ use crate::{host, probing, symbols, wall};
 
 /// Panes in a row that are told though nothing happened in them; a trace that is silent for longer goes on behind them.
 const SILENT: u32 = 1000;
+
+/// How long a pane is where no interval is asked for.
+const PANE: Duration = Duration::from_secs(60);
+
+fn failed(error: &dyn std::error::Error) -> Failure {
+    Failure::of(Exit::Failed, error)
+}
+
+/// Applies a line; with an interval, tells the panes that end before it.
+fn play(
+    fuser: &mut Fuser,
+    line: Line,
+    interval: Option<Duration>,
+    sink: &mut Sink<'_>,
+) -> Result<(), Failure> {
+    let mut panes = 0;
+    while interval.is_some() && fuser.pane_ends_with(&line) && panes < SILENT {
+        let end = fuser.pane_end();
+        sink(&fuser.report(None, end))?;
+        fuser.advance(end);
+        panes += 1;
+    }
+    drop(fuser.apply(line));
+    Ok(())
+}
+
+/// Says what a recording does not tell; fails where it was not read as a whole.
+fn whole(import: &Import) -> Result<(), Failure> {
+    let tally = import.tally();
+    if !import.has_wall_time() {
+        tracing::warn!("the recording has no wall time: its times count from 1970");
+    }
+    if tally.accesses == 0 {
+        let others = tally.other_samples;
+        tracing::warn!(
+            others,
+            "no sample is of an access: record with perf mem, or perf record -d"
+        );
+    }
+    let lines = import::problems(tally);
+    if lines.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Failed, lines }) }
+}
 
 /// The engine of this host.
 #[derive(Debug, Default)]
@@ -56,24 +100,14 @@ impl Engine for Local {
         interval: Option<Duration>,
         sink: &mut Sink<'_>,
     ) -> Result<(), Failure> {
-        let failed = |error: &dyn std::error::Error| Failure::of(Exit::Failed, error);
         let mut reader = Reader::open(trace).map_err(|e| failed(&e))?;
-        let panes = interval.unwrap_or(Duration::from_secs(60));
+        let panes = interval.unwrap_or(PANE);
         let mut fuser = Fuser::new(reader.header().clone(), "replay", panes);
         let mut broken = 0u64;
         let mut first = None;
         for line in reader.by_ref() {
             match line {
-                Ok(line) => {
-                    let mut panes = 0;
-                    while interval.is_some() && fuser.pane_ends_with(&line) && panes < SILENT {
-                        let end = fuser.pane_end();
-                        sink(&fuser.report(None, end))?;
-                        fuser.advance(end);
-                        panes += 1;
-                    }
-                    drop(fuser.apply(line));
-                }
+                Ok(line) => play(&mut fuser, line, interval, sink)?,
                 Err(error) => {
                     broken += 1;
                     tracing::warn!("{}", crate::sources::scans::chain(&error));
@@ -95,6 +129,38 @@ impl Engine for Local {
                 Err(failure)
             }
         }
+    }
+
+    fn import(
+        &self,
+        recording: &Path,
+        interval: Option<Duration>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failure> {
+        let mut import = Import::open(recording).map_err(|e| failed(&e))?;
+        let panes = interval.unwrap_or(PANE);
+        let mut fuser = Fuser::new(import.header().clone(), "import", panes);
+        for line in import.by_ref() {
+            play(&mut fuser, line, interval, sink)?;
+        }
+        sink(&fuser.report(None, fuser.now()))?;
+        whole(&import)
+    }
+
+    fn convert(&self, recording: &Path, trace: &Path, redact: bool) -> Result<(), Failure> {
+        let mut import = Import::open(recording).map_err(|e| failed(&e))?;
+        let recorder = Recorder::create(trace, import.header(), redact);
+        let mut recorder = recorder.map_err(|e| failed(&e))?;
+        for line in import.by_ref() {
+            match line {
+                Line::End { when } => {
+                    recorder.finish(when).map_err(|e| failed(&e))?;
+                    break;
+                }
+                line => recorder.write(&line).map_err(|e| failed(&e))?,
+            }
+        }
+        whole(&import)
     }
 
     fn snapshot(&self, config: &Config, pid: Option<u32>) -> Result<Report, Failure> {

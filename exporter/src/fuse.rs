@@ -43,7 +43,7 @@ pub struct Fuser {
 }
 
 impl Fuser {
-    /// A fuser of evidence that `header` describes. `source` is the report's: `daemon`, `replay`, `snapshot`.
+    /// A fuser of evidence that `header` describes. `source` is the report's: `daemon`, `replay`, `import`, `snapshot`.
     #[must_use]
     pub fn new(header: Header, source: &'static str, interval: Duration) -> Self {
         let ledger =
@@ -78,7 +78,10 @@ impl Fuser {
             Line::Name { module, function, name } => self.tables.name((module, function), name),
             Line::Evidence(evidence) => {
                 self.advance(end(&evidence));
-                if let Evidence::Residency(seen) = &evidence {
+                // A list that is told as of one instant took nobody's time.
+                if let Evidence::Residency(seen) = &evidence
+                    && seen.when.begin < seen.when.end
+                {
                     self.scan_seconds
                         .record(seen.when.end.since(seen.when.begin).as_secs_f64(), 1.0);
                 }
@@ -258,7 +261,7 @@ pub fn unwatched(now: MonoTime) -> [Gap; 3] {
 }
 
 /// The instant at which evidence ends.
-fn end(evidence: &Evidence) -> MonoTime {
+pub(crate) fn end(evidence: &Evidence) -> MonoTime {
     match evidence {
         Evidence::Lifecycle(e) => e.when.end,
         Evidence::Fault(e) => e.when.end,

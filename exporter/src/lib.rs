@@ -18,6 +18,7 @@ mod folding;
 pub mod fuse;
 pub mod histogram;
 pub mod host;
+pub mod import;
 pub mod logging;
 pub mod manager;
 pub mod otlp;

@@ -20,7 +20,7 @@ pub const SCHEMA: &str = "memprov.report/1";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
-    /// `daemon`, `replay` or `snapshot`.
+    /// `daemon`, `replay`, `import` or `snapshot`.
     pub source: String,
     /// When it was made, RFC 3339 UTC.
     pub generated_at: String,

@@ -164,10 +164,11 @@ fn one_process(
     let mut facts =
         vec![format!("watching since {}", clock(&report.watching_since, &report.generated_at))];
     if process.pages_unread {
-        facts.push(
-            "its pages may not be read (CAP_DAC_READ_SEARCH): what owners have resident is unknown"
-                .to_owned(),
-        );
+        let why = match report.source.as_str() {
+            "import" => "no recording of perf has its pages",
+            _ => "its pages may not be read (CAP_DAC_READ_SEARCH)",
+        };
+        facts.push(format!("{why}: what owners have resident is unknown"));
     } else {
         facts.push(format!(
             "{} of resident predates it",

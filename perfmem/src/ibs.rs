@@ -172,7 +172,7 @@ mod tests {
     /// Recorded on a machine of AMD (kernel `tools/perf/Documentation/perf-amd-ibs.txt`); capabilities invented.
     fn recorded(capabilities: u32, data2: u64) -> Vec<u8> {
         let registers = [
-            0x0002_c300_0618_6a,
+            0x0000_02c3_0006_186a,
             0xffff_ffff_8204_aea7,
             0x0100_0255_0001,
             data2,

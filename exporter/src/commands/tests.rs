@@ -76,6 +76,22 @@ impl Engine for Notes {
         sink(&empty("replay"))
     }
 
+    fn import(
+        &self,
+        recording: &Path,
+        interval: Option<Duration>,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), Failure> {
+        self.note(format!("import {} {interval:?}", recording.display()));
+        sink(&empty("import"))
+    }
+
+    fn convert(&self, recording: &Path, trace: &Path, redact: bool) -> Result<(), Failure> {
+        let (from, to) = (recording.display(), trace.display());
+        self.note(format!("convert {from} {to} redact={redact}"));
+        Ok(())
+    }
+
     fn snapshot(&self, _config: &Config, pid: Option<u32>) -> Result<Report, Failure> {
         self.note(format!("snapshot {pid:?}"));
         Ok(empty("snapshot"))
@@ -150,6 +166,9 @@ fn help_and_version_are_no_errors_and_wrong_usage_is_64() {
         &["report", "--output", "xml"],
         &["record"],
         &["replay"],
+        &["import"],
+        &["import", "f", "--redact"],
+        &["import", "f", "--trace", "t", "--output", "json"],
         &["check", "--require", "telepathy"],
         &["config", "--set", "scan.budgets=1"],
     ] {
@@ -231,6 +250,18 @@ fn a_replay_prints_every_report_in_the_form_that_was_asked_for() {
     }
     assert!(call(&["replay", "t"], &[], true).out.contains("No process is observed"));
     assert!(call(&["replay", "t"], &[], false).out.starts_with("{\"schema\""));
+}
+
+#[test]
+fn an_import_prints_a_report_or_writes_a_trace() {
+    let done = call(&["import", "perf.data"], &[], false);
+    assert_eq!(serde_json::from_str::<Report>(&done.out).unwrap(), empty("import"));
+    assert_eq!(done.notes, ["import perf.data None"]);
+    let done = call(&["import", "dir/perf.data"], &[], true);
+    assert!(done.out.contains("memprov import dir/perf.data --output otlp-json"), "{}", done.out);
+    let done = call(&["import", "perf.data", "--trace", "t.zst", "--redact"], &[], true);
+    assert_eq!((done.status, done.out.as_str()), (0, ""));
+    assert_eq!(done.notes, ["convert perf.data t.zst redact=true"]);
 }
 
 struct Fixed;

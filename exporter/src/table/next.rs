@@ -15,7 +15,7 @@ type Next = (String, &'static str);
 /// The commands, each with what it is for. None where a name in them cannot be written for a shell.
 pub(super) fn commands(report: &Report, view: &View) -> Vec<String> {
     let next = match report.source.as_str() {
-        "replay" => replay(view),
+        source @ ("replay" | "import") => replay(source, view),
         "snapshot" => snapshot(report, view),
         _ => daemon(report, view),
     };
@@ -25,14 +25,18 @@ pub(super) fn commands(report: &Report, view: &View) -> Vec<String> {
     next.iter().map(|(command, why)| format!("{command:column$}  # {why}")).collect()
 }
 
-fn replay(view: &View) -> Option<Vec<Next>> {
+/// `command`: what read the trace or recording.
+fn replay(command: &str, view: &View) -> Option<Vec<Next>> {
     let trace = quote(view.trace.as_deref()?)?;
     let mut out = Vec::new();
     if !view.all {
-        out.push((format!("memprov replay {trace} --all"), "every owner"));
+        out.push((format!("memprov {command} {trace} --all"), "every owner"));
     }
-    out.push((format!("memprov replay {trace} --output json"), "whole stacks, for a program"));
-    out.push((format!("memprov replay {trace} --output otlp-json"), "what would have been sent"));
+    out.push((format!("memprov {command} {trace} --output json"), "whole stacks, for a program"));
+    out.push((
+        format!("memprov {command} {trace} --output otlp-json"),
+        "what would have been sent",
+    ));
     Some(out)
 }
 

@@ -74,7 +74,8 @@ fn scan_child(
 }
 
 fn vma(ledger: &mut Ledger, at: u64, extent: Extent, object: Option<ObjectKey>, flags: MapFlags) {
-    let (when, change) = (Span::at(MonoTime(at)), Change::Vma { extent, object, flags, path: None });
+    let (when, change) =
+        (Span::at(MonoTime(at)), Change::Vma { extent, object, flags, path: None });
     ledger.apply(&Evidence::Lifecycle(Lifecycle { when, tgid: Tgid(1), change }));
 }
 

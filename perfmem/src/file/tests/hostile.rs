@@ -84,8 +84,10 @@ fn mapping(pid: u32, time: u64, address: u64, length: u64) -> Vec<u8> {
     record(10, 2, &body)
 }
 
+type Read = (Recording<Cursor<Vec<u8>>>, Vec<Evidence>);
+
 /// Reads a file of these bytes to its end.
-fn read(bytes: &[u8]) -> Result<(Recording<Cursor<Vec<u8>>>, Vec<Evidence>), HeaderError> {
+fn read(bytes: &[u8]) -> Result<Read, HeaderError> {
     let mut recording = Recording::read(Cursor::new(bytes.to_vec()), bytes.len() as u64)?;
     let mut out = Vec::new();
     while recording.next(&mut out) {}
@@ -93,8 +95,13 @@ fn read(bytes: &[u8]) -> Result<(Recording<Cursor<Vec<u8>>>, Vec<Evidence>), Hea
 }
 
 fn accesses(evidence: &[Evidence]) -> Vec<&Access> {
-    let access = |e| if let &Evidence::Access(ref access) = e { Some(&**access) } else { None };
-    evidence.iter().filter_map(access).collect()
+    evidence
+        .iter()
+        .filter_map(|e| match e {
+            Evidence::Access(access) => Some(access.as_ref()),
+            _ => None,
+        })
+        .collect()
 }
 
 #[test]

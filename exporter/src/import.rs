@@ -1,0 +1,162 @@
+//! A recording of perf as a trace: a header from what it says of its machine, then evidence in the order of time.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+
+use memprov_ledger::evidence::{Evidence, EvidenceClass};
+use memprov_ledger::time::MonoTime;
+use memprov_ledger::touch::Sample;
+use memprov_perfmem::file::{About, FileError, Recording, Tally};
+
+use crate::fuse::{end, unwatched};
+use crate::report::{Host, Identity};
+use crate::support::SIDEBAND;
+use crate::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
+
+/// `CLOCK_MONOTONIC`.
+const MONOTONIC: u32 = 1;
+
+/// A recording that is read line by line. Evidence that no recording of perf holds is told as a gap: calls, stacks, first
+/// touches.
+pub struct Import {
+    recording: Recording,
+    header: Header,
+    waiting: VecDeque<Line>,
+    batch: Vec<Evidence>,
+    newest: MonoTime,
+    more: bool,
+    ended: bool,
+}
+
+impl Import {
+    /// Opens a recording.
+    ///
+    /// # Errors
+    /// When it does not open, or is none.
+    pub fn open(path: &Path) -> Result<Self, FileError> {
+        let recording = Recording::open(path)?;
+        let header = header(recording.about());
+        let (waiting, batch, newest) = (VecDeque::new(), Vec::new(), MonoTime(0));
+        let mut import =
+            Self { recording, header, waiting, batch, newest, more: true, ended: false };
+        import.read();
+        // What it found when it began is older than the first event.
+        let list = |line: &&Line| !matches!(line, Line::Evidence(Evidence::Residency(_)));
+        let first = import.waiting.iter().find(list).or(import.waiting.back());
+        if let Some(Line::Evidence(evidence)) = first {
+            import.header.watching_since = end(evidence);
+        }
+        let gaps = unwatched(import.header.watching_since).map(Evidence::Gap);
+        gaps.into_iter().for_each(|gap| import.waiting.push_front(Line::Evidence(gap)));
+        Ok(import)
+    }
+
+    /// What holds for all lines.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Whether the recording says what the wall clock showed. Else its times are those of its own clock.
+    #[must_use]
+    pub fn has_wall_time(&self) -> bool {
+        self.recording.about().clock.is_some()
+    }
+
+    /// What was read so far.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        self.recording.tally()
+    }
+
+    fn read(&mut self) {
+        if self.more {
+            self.more = self.recording.next(&mut self.batch);
+        }
+        for evidence in self.batch.drain(..) {
+            self.newest = self.newest.max(end(&evidence));
+            self.waiting.push_back(Line::Evidence(evidence));
+        }
+    }
+}
+
+impl Iterator for Import {
+    type Item = Line;
+
+    fn next(&mut self) -> Option<Line> {
+        while self.waiting.is_empty() && self.more {
+            self.read();
+        }
+        if let Some(line) = self.waiting.pop_front() {
+            return Some(line);
+        }
+        let over = std::mem::replace(&mut self.ended, true);
+        (!over).then_some(Line::End { when: self.newest })
+    }
+}
+
+/// What is wrong with a recording as a whole, a line each; none where it was read to its end.
+#[must_use]
+pub fn problems(tally: &Tally) -> Vec<String> {
+    struct Counted<'a>(u64, &'a str);
+    impl fmt::Display for Counted<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "{} {}", self.0, self.1)
+        }
+    }
+    let mut lines = Vec::new();
+    for (offset, error) in &tally.places {
+        lines.push(format!("byte {offset}: {error}"));
+    }
+    let counts = [
+        Counted(tally.broken, "broken records in all; the report rests on the others"),
+        Counted(tally.unidentified, "records of events that the recording does not describe"),
+        Counted(tally.timeless, "samples without a time"),
+        Counted(tally.crowded, "mappings more than there is room for"),
+        Counted(tally.features.into(), "features of the header are broken"),
+    ];
+    lines.extend(counts.iter().filter(|count| count.0 > 0).map(ToString::to_string));
+    if let Some(error) = &tally.stopped {
+        lines.push(format!("{}; what follows is not read", crate::sources::scans::chain(error)));
+    }
+    lines
+}
+
+fn header(about: &About) -> Header {
+    let wall = |clock: &memprov_perfmem::file::ClockData| {
+        i64::try_from(i128::from(clock.wall) - i128::from(clock.time)).ok()
+    };
+    let wall_at_zero = about.clock.as_ref().and_then(wall).unwrap_or(0);
+    // Where perf's records come from; they say nothing of ends and of who asked.
+    let support = Support {
+        id: "mapping.lifecycle".to_owned(),
+        state: "degraded".to_owned(),
+        mechanism: Some(SIDEBAND.to_owned()),
+        class: Some(EvidenceClass::Inferred),
+    };
+    let monotonic = about.clock.is_some_and(|clock| clock.id == MONOTONIC);
+    Header {
+        schema: SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        clock: Clock { wall_at_zero },
+        watching_since: MonoTime(0),
+        watching_ticks: None,
+        host: Host {
+            kernel: about.release.clone().unwrap_or_default(),
+            nodes: about.node_count.unwrap_or(0),
+            no_pmu: None,
+        },
+        scope: Scope { all: false, pids: Vec::new() },
+        sample: Sample::default(),
+        identity: Identity {
+            host_name: about.hostname.clone().unwrap_or_default(),
+            // The monotonic clock begins at boot.
+            boot: monotonic.then(|| u64::try_from(wall_at_zero).ok()).flatten(),
+            ..Identity::default()
+        },
+        boot_id: None,
+        support: vec![support],
+        redacted: false,
+    }
+}

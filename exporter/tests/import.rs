@@ -1,0 +1,155 @@
+//! Recordings of perf on other machines: what memprov makes of them. They lie in `../shared/data`; without it the tests
+//! say so.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use memprov::commands::Engine;
+use memprov::engine::Local;
+use memprov::fuse::Fuser;
+use memprov::import::Import;
+use memprov::report::Report;
+use memprov::trace::Line;
+use memprov_ledger::evidence::{Evidence, Stream};
+use memprov_ledger::resolution::Resolution;
+
+fn recorded(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/perfdata").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    println!("skipped: no {}", path.display());
+    None
+}
+
+fn text(name: &str) -> Option<String> {
+    Some(std::fs::read_to_string(recorded(name)?).expect("it is text"))
+}
+
+/// Applies a recording line by line. Of each access to a user's address: the address, and the object that its owner is
+/// made of.
+fn owners(path: &Path) -> Vec<(u64, String)> {
+    let import = Import::open(path).expect("it opens");
+    let mut fuser = Fuser::new(import.header().clone(), "import", Duration::from_secs(60));
+    let mut told = Vec::new();
+    for line in import {
+        let access = match &line {
+            Line::Evidence(Evidence::Access(access)) => Some(access.clone()),
+            _ => None,
+        };
+        drop(fuser.apply(line));
+        let Some(access) = access.filter(|access| !access.in_kernel()) else { continue };
+        let (Some(tgid), Some(address)) = (access.tgid, access.address) else { continue };
+        let ledger = fuser.ledger();
+        let object = match ledger.owner_of(tgid, address, access.when) {
+            Resolution::Owned(id) => {
+                let mut pieces = ledger.space(tgid).into_iter().flat_map(|space| space.pieces());
+                let piece = pieces.find(|p| p.id == id && p.extent.contains(address));
+                let piece = piece.expect("it is live");
+                let path = piece.origin.as_ref().and_then(|origin| origin.path.as_deref());
+                path.map_or("anon", |path| path.rsplit('/').next().unwrap_or(path)).to_owned()
+            }
+            other => format!("{other:?}"),
+        };
+        told.push((address, object));
+    }
+    told
+}
+
+/// The column "Data Object" of `perf mem report`, by address.
+fn objects(golden: &str) -> Vec<(u64, String)> {
+    let row = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Level, symbol and object of the code have blanks; the data's symbol is the second address.
+        let mut hex = words.iter().enumerate().filter(|(_, word)| word.starts_with("0x"));
+        let (at, word) = hex.nth(1)?;
+        let address = u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()?;
+        Some((address, (*words.get(at + 1)?).to_owned()))
+    };
+    golden.lines().filter(|line| line.contains('%')).filter_map(row).collect()
+}
+
+#[test]
+fn an_address_belongs_to_the_object_that_perf_mem_report_names() {
+    let cases = [
+        ("quipper/perf.data.weight_struct", "quipper-perf.data.weight_struct", 5),
+        ("akshay-numatop/perf.data", "akshay-numatop-perf.data", 2),
+    ];
+    for (name, golden, expected) in cases {
+        let (Some(path), Some(golden)) =
+            (recorded(name), text(&format!("golden/{golden}.memreport.txt")))
+        else {
+            return;
+        };
+        let named: Vec<(u64, String)> =
+            objects(&golden).into_iter().filter(|(_, object)| object != "[unknown]").collect();
+        assert_eq!(named.len(), expected, "{named:?}");
+        let own = owners(&path);
+        println!("{name}: {own:?}");
+        for named in named {
+            assert!(own.contains(&named), "{named:?} is not in {own:?}");
+        }
+    }
+}
+
+/// The reports of a recording, or of a trace of it.
+fn reports(read: impl FnOnce(&mut dyn FnMut(&Report))) -> Vec<Report> {
+    let mut all = Vec::new();
+    read(&mut |report| all.push(report.clone()));
+    all
+}
+
+#[test]
+fn a_trace_of_a_recording_replays_to_the_same_report() {
+    let Some(path) = recorded("quipper/perf.data.weight_struct") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("t.jsonl.zst");
+    Local.convert(&path, &trace, false).unwrap();
+    let imported = reports(|all| {
+        let mut sink = |report: &Report| {
+            all(report);
+            Ok(())
+        };
+        Local.import(&path, None, &mut sink).unwrap();
+    });
+    let replayed = reports(|all| {
+        let mut sink = |report: &Report| {
+            all(report);
+            Ok(())
+        };
+        Local.replay(&trace, None, &mut sink).unwrap();
+    });
+    let [imported, replayed] = [&imported[0], &replayed[0]];
+    assert!(imported.processes.len() > 100);
+    assert_eq!((imported.source.as_str(), imported.host.nodes), ("import", 2));
+    assert_eq!(*replayed, Report { source: "replay".to_owned(), ..imported.clone() });
+    // Nobody counts what no recording of perf holds.
+    assert!(!imported.lost.contains_key(Stream::Stacks.id()));
+    assert_eq!(imported.lost.get(Stream::Accesses.id()), Some(&0));
+}
+
+#[test]
+fn a_redacted_trace_of_a_recording_names_no_path_and_has_as_many_accesses() {
+    let Some(path) = recorded("akshay-numatop/perf.data") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [plain, redacted] = ["plain.jsonl", "redacted.jsonl"].map(|name| folder.path().join(name));
+    Local.convert(&path, &plain, false).unwrap();
+    Local.convert(&path, &redacted, true).unwrap();
+    let [plain, redacted] = [plain, redacted].map(|path| std::fs::read_to_string(path).unwrap());
+    let accesses = |text: &str| text.matches("{\"kind\":\"access\"").count();
+    assert_eq!((accesses(&plain), accesses(&redacted)), (14, 14));
+    assert!(plain.contains("x86_64-linux-gnu") && !redacted.contains("x86_64-linux-gnu"));
+    assert!(plain.contains("ffff881817d63e02") && !redacted.contains("ffff881817d63e02"));
+}
+
+#[test]
+fn a_file_that_is_no_recording_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("no.data");
+    std::fs::write(&path, "no recording at all").unwrap();
+    let failure = Local.import(&path, None, &mut |_| Ok(())).unwrap_err();
+    let line = &failure.lines[0];
+    assert!(line.contains("no.data") && line.contains("this is no recording of perf"), "{line}");
+    let failure = Local.import(&folder.path().join("gone"), None, &mut |_| Ok(())).unwrap_err();
+    assert!(failure.lines[0].starts_with("open "), "{:?}", failure.lines);
+}

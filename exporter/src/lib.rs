@@ -1,6 +1,7 @@
 //! The daemon and its command line, as a library for its tests.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod asks;
 pub mod charges;
 pub mod check;

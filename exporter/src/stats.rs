@@ -1,5 +1,7 @@
 //! Statistics of shares.
 
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
 /// The 95 % normal quantile, two-sided.
 const Z: f64 = 1.959_963_984_540_054;
 
@@ -15,10 +17,30 @@ pub fn wilson(hits: u64, trials: u64) -> Option<(f64, f64)> {
 /// effective sample size, (Σw)² / Σw²; Kish 1965, Survey Sampling). `n` > 0.
 #[must_use]
 pub fn wilson_of(p: f64, n: f64) -> (f64, f64) {
-    let scale = 1.0 + Z * Z / n;
-    let centre = p + Z * Z / (2.0 * n);
-    let half = Z * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).max(0.0).sqrt();
+    wilson_at(p, n, Z)
+}
+
+/// The same with another two-sided `quantile` than the normal one.
+#[must_use]
+pub fn wilson_at(p: f64, n: f64, quantile: f64) -> (f64, f64) {
+    let z = quantile;
+    let scale = 1.0 + z * z / n;
+    let centre = p + z * z / (2.0 * n);
+    let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).max(0.0).sqrt();
     (((centre - half) / scale).max(0.0), ((centre + half) / scale).min(1.0))
+}
+
+/// The 95 % quantile, two-sided, of Student's t with `freedom` degrees of freedom, 1 at least.
+#[must_use]
+pub fn t_quantile(freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(f64::INFINITY, |t| t.inverse_cdf(0.975))
+}
+
+/// How many equal weights are worth as much as weights with this sum and this sum of squares (Kish's effective sample
+/// size). 0 of nothing.
+#[must_use]
+pub fn effective(sum: f64, squares: f64) -> f64 {
+    if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
 /// `part` of `whole` applied to `bytes`, rounded; 0 when `whole` is 0.
@@ -46,7 +68,7 @@ pub fn fraction(bytes: u64, share: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{scale, wilson};
+    use super::{effective, scale, t_quantile, wilson};
 
     #[test]
     fn the_interval_is_that_of_the_paper() {
@@ -71,6 +93,20 @@ mod tests {
             covered += u32::from(lo <= 26.0 / 256.0 && 26.0 / 256.0 <= hi);
         }
         assert!((1860..=1940).contains(&covered), "{covered} of 2000");
+    }
+
+    #[test]
+    fn quantiles_of_student_are_those_of_the_tables() {
+        for (freedom, quantile) in [(1.0, 12.706), (9.0, 2.262), (19.0, 2.093), (1e6, super::Z)] {
+            assert!((t_quantile(freedom) - quantile).abs() < 1e-3, "{freedom}");
+        }
+        assert_eq!(t_quantile(f64::NAN), t_quantile(1.0));
+    }
+
+    #[test]
+    fn equal_weights_are_worth_their_number() {
+        assert_eq!(effective(30.0, 90.0), 10.0);
+        assert_eq!(effective(0.0, 0.0), 0.0);
     }
 
     #[test]

@@ -112,6 +112,7 @@ fn report(pane: u64) -> Report {
         lost: BTreeMap::new(),
         scan_seconds: memprov::histogram::Histogram::default(),
         agent: None,
+        accesses: None,
         about: None,
     }
 }

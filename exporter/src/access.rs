@@ -1,3 +1,14 @@
-//! Sampled accesses: whose they are, where they were served from, and which share of the time that is.
+//! Sampled accesses: whose they are, where they went, and which share of the time that is.
+//!
+//! ```text
+//! access ─ ledger: whose? ─▶ tally ─ slots ─▶ section ─ names, shares ─▶ report
+//!          locality: where?          └─ slices of the window
+//! ```
 
+pub mod locality;
+pub mod matrix;
+pub mod section;
 pub mod share;
+pub mod slices;
+pub mod sums;
+pub mod tally;

@@ -78,6 +78,7 @@ impl Composer<'_> {
             cgroups: charges::books(self.ledger, self.sharing, spaces, clock),
             lost: self.ledger.lost().map(|(stream, n)| (stream.id().to_owned(), n)).collect(),
             agent: None,
+            accesses: None,
             scan_seconds: Histogram::default(),
             about: None,
         }

@@ -24,6 +24,7 @@ use crate::config;
 use crate::otlp::{Fate, Feed, Shipment};
 use crate::report::Report;
 
+mod accesses;
 mod accumulator;
 mod admission;
 mod agent;
@@ -51,6 +52,10 @@ const NAMED: usize = 3;
 
 /// Series of a resource at [`config::Detail::Kinds`], at most.
 pub const PER_RESOURCE: usize = 18;
+
+/// Series of a resource at [`config::Detail::Kinds`] of which accesses are sampled, at most, beside those.
+pub const ACCESSES: usize =
+    2 * accesses::METHODS.len() * accesses::LOCALITIES.len() + 1 + accesses::OUTCOMES.len();
 
 /// An accumulator that one thread fills and another one empties.
 #[derive(Clone, Debug)]

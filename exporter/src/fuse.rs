@@ -14,6 +14,8 @@ use memprov_ledger::recall::Recall;
 use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 
+use crate::access::section::section;
+use crate::access::tally::Tally;
 use crate::compose::Composer;
 use crate::histogram::Histogram;
 use crate::report::{About, Report};
@@ -34,6 +36,7 @@ pub struct Fuser {
     interval: Duration,
     ledger: Ledger,
     tables: Tables,
+    accesses: Tally,
     history: BTreeMap<SpaceId, VecDeque<Snapshot>>,
     scan_seconds: Histogram,
     about: Arc<About>,
@@ -57,6 +60,7 @@ impl Fuser {
             interval,
             ledger,
             tables: Tables::default(),
+            accesses: Tally::default(),
             history: BTreeMap::new(),
             pane: since.after(interval),
             now: since,
@@ -86,9 +90,14 @@ impl Fuser {
                         .record(seen.when.end.since(seen.when.begin).as_secs_f64(), 1.0);
                 }
                 self.ledger.apply(&evidence);
+                if let Evidence::Access(access) = &evidence {
+                    self.accesses.add(access, &self.ledger);
+                }
             }
             Line::Forget { stacks, modules } => {
-                self.tables.forget(stacks, modules, &self.ledger.stacks());
+                let mut named = self.ledger.stacks();
+                named.extend(self.accesses.stacks());
+                self.tables.forget(stacks, modules, &named);
             }
             Line::Watermark { when } | Line::End { when } => {
                 self.advance(when);
@@ -164,6 +173,7 @@ impl Fuser {
         }
         let live: Vec<SpaceId> = self.ledger.spaces().map(|s| s.id).collect();
         self.history.retain(|id, _| live.binary_search(id).is_ok());
+        self.accesses.close(&self.ledger, self.now);
     }
 
     /// What holds for the whole run.
@@ -245,10 +255,13 @@ impl Fuser {
     pub fn report(&self, pid: Option<Tgid>, at: MonoTime) -> Report {
         let sharing = self.ledger.sharing();
         let composer = self.composer(&sharing);
+        let subjects = self.subjects(pid);
+        let told = pid.map(|_| subjects.iter().map(|space| space.id).collect());
         Report {
+            accesses: section(&self.accesses, &self.ledger, &self.tables, told.as_ref(), at),
             scan_seconds: self.scan_seconds.clone(),
             about: Some(Arc::clone(&self.about)),
-            ..composer.report(&self.subjects(pid), &self.history, self.source, at)
+            ..composer.report(&subjects, &self.history, self.source, at)
         }
     }
 }

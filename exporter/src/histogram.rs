@@ -17,21 +17,12 @@ const MAX_BUCKETS: i32 = 160;
 /// Values up to 2 to this power are in the zero bucket, values above its inverse in the last one. So 80 octaves are
 /// told apart, two buckets each at least, and no bucket ever spans a power of two.
 const TINY: i32 = -40;
-/// Upper bounds of explicit buckets: 61 µs to 16 s, each four times the one before.
-pub const BOUNDS: [f64; 10] = [
-    6.103_515_625e-5,
-    2.441_406_25e-4,
-    9.765_625e-4,
-    3.906_25e-3,
-    0.015_625,
-    0.0625,
-    0.25,
-    1.0,
-    4.0,
-    16.0,
-];
-/// [`BOUNDS`] as powers of two.
-const POWERS: [i32; 10] = [-14, -12, -10, -8, -6, -4, -2, 0, 2, 4];
+/// Upper bounds of explicit buckets as powers of two.
+pub type Bounds = [i32; 10];
+/// 61 µs to 16 s, each four times the one before.
+pub const SECONDS: Bounds = [-14, -12, -10, -8, -6, -4, -2, 0, 2, 4];
+/// 16 to 8192 cycles, from the first cache to memory behind a queue, each twice the one before.
+pub const CYCLES: Bounds = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 
 /// A histogram. The bucket at `offset + i` counts values in `(base^(offset+i), base^(offset+i+1)]`, where `base` is
 /// 2^(2^-scale).
@@ -124,6 +115,21 @@ impl Histogram {
         }
     }
 
+    /// Adds what `other` counted. What neither has as a whole count is lost.
+    pub fn merge(&mut self, other: &Self) {
+        while self.scale > other.scale {
+            self.coarsen();
+        }
+        for (at, n) in (other.offset..).zip(&other.counts).filter(|(_, n)| **n > 0) {
+            self.add(at, other.scale, *n);
+        }
+        let least = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::min);
+        let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        self.zero = self.zero.saturating_add(other.zero);
+        self.sum += other.sum;
+        (self.min, self.max) = (least(self.min, other.min), most(self.max, other.max));
+    }
+
     /// Values up to this one are in the zero bucket.
     #[must_use]
     pub fn zero_threshold() -> f64 {
@@ -136,10 +142,10 @@ impl Histogram {
         self.counts.iter().fold(self.zero, |sum, n| sum.saturating_add(*n))
     }
 
-    /// Counts between [`BOUNDS`]; the last one is above them all.
+    /// Counts between `bounds`; the last one is above them all.
     #[must_use]
-    pub fn explicit(&self) -> Vec<u64> {
-        let mut counts = vec![0u64; POWERS.len() + 1];
+    pub fn explicit(&self, bounds: &Bounds) -> Vec<u64> {
+        let mut counts = vec![0u64; bounds.len() + 1];
         let mut add = |at: usize, n: u64| {
             if let Some(count) = counts.get_mut(at) {
                 *count = count.saturating_add(n);
@@ -148,7 +154,7 @@ impl Histogram {
         add(0, self.zero);
         for (upper, n) in (self.offset.saturating_add(1)..).zip(&self.counts) {
             let upper = i64::from(upper);
-            add(POWERS.partition_point(|power| i64::from(*power) << self.scale < upper), *n);
+            add(bounds.partition_point(|power| i64::from(*power) << self.scale < upper), *n);
         }
         counts
     }
@@ -245,7 +251,7 @@ fn index(value: f64, scale: u8) -> i32 {
 mod tests {
     use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 
-    use super::{BOUNDS, Histogram, MAX_BUCKETS, POWERS, index};
+    use super::{CYCLES, Histogram, MAX_BUCKETS, SECONDS, index};
 
     fn of(values: &[(f64, f64)]) -> Histogram {
         let mut histogram = Histogram::default();
@@ -260,11 +266,12 @@ mod tests {
 
     #[test]
     fn bounds_are_powers_of_two_and_belong_to_the_bucket_below_them() {
-        for (bound, power) in BOUNDS.iter().zip(POWERS) {
-            assert_eq!(*bound, 2f64.powi(power));
-            let at = BOUNDS.iter().position(|b| b == bound).unwrap();
-            assert_eq!(of(&[(*bound, 1.0)]).explicit()[at], 1);
-            assert_eq!(of(&[(bound * 1.0001, 1.0)]).explicit()[at + 1], 1);
+        for bounds in [SECONDS, CYCLES] {
+            for (at, power) in bounds.iter().enumerate() {
+                let bound = 2f64.powi(*power);
+                assert_eq!(of(&[(bound, 1.0)]).explicit(&bounds)[at], 1);
+                assert_eq!(of(&[(bound * 1.0001, 1.0)]).explicit(&bounds)[at + 1], 1);
+            }
         }
     }
 
@@ -278,7 +285,7 @@ mod tests {
     fn values_of_any_size_are_counted() {
         let histogram = of(&[(0.0, 1.0), (1e-300, 1.0), (1e300, 1.0), (1.0, 1.0)]);
         assert_eq!((histogram.count(), histogram.zero), (4, 2));
-        assert_eq!(histogram.explicit(), [2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1]);
+        assert_eq!(histogram.explicit(&SECONDS), [2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1]);
         assert_eq!((histogram.min, histogram.max), (Some(0.0), Some(1e300)));
     }
 
@@ -308,7 +315,7 @@ mod tests {
             let histogram = of(&values);
             let weights: f64 = values.iter().map(|(_, weight)| weight).sum();
             prop_assert!((histogram.count() as f64 - weights).abs() < 1.0 + 1e-6);
-            prop_assert_eq!(histogram.explicit().iter().sum::<u64>(), histogram.count());
+            prop_assert_eq!(histogram.explicit(&SECONDS).iter().sum::<u64>(), histogram.count());
             prop_assert!(histogram.counts.len() <= usize::try_from(MAX_BUCKETS).unwrap());
             let sum: f64 = values.iter().map(|(value, weight)| value * weight).sum();
             prop_assert!((histogram.sum - sum).abs() <= sum * 1e-9);
@@ -322,19 +329,31 @@ mod tests {
             values[cut..].iter().for_each(|(value, weight)| histogram.record(*value, *weight));
             let since = histogram.since(&earlier);
             prop_assert_eq!(since.count() + earlier.count(), histogram.count());
-            let sums = since.explicit().into_iter().zip(earlier.explicit()).map(|(a, b)| a + b);
-            prop_assert_eq!(sums.collect::<Vec<_>>(), histogram.explicit());
+            let sums = since.explicit(&SECONDS).into_iter().zip(earlier.explicit(&SECONDS)).map(|(a, b)| a + b);
+            prop_assert_eq!(sums.collect::<Vec<_>>(), histogram.explicit(&SECONDS));
+        }
+
+        #[test]
+        fn the_sum_of_two_is_that_of_all_their_values(values in observations(), cut in any::<proptest::sample::Index>()) {
+            let whole: Vec<_> = values.iter().map(|(value, _)| (*value, 1.0)).collect();
+            let (a, b) = whole.split_at(cut.index(whole.len() + 1));
+            let mut merged = of(a);
+            merged.merge(&of(b));
+            let whole = of(&whole);
+            prop_assert_eq!((merged.scale, merged.offset, merged.zero), (whole.scale, whole.offset, whole.zero));
+            prop_assert_eq!(&merged.counts, &whole.counts);
+            prop_assert_eq!((merged.min, merged.max), (whole.min, whole.max));
         }
 
         #[test]
         fn explicit_buckets_are_those_of_the_values(values in observations()) {
             let mut histogram = Histogram::default();
-            let mut naive = vec![0u64; BOUNDS.len() + 1];
+            let mut naive = vec![0u64; SECONDS.len() + 1];
             for (value, _) in &values {
                 histogram.record(*value, 1.0);
-                naive[BOUNDS.partition_point(|bound| bound < value)] += 1;
+                naive[SECONDS.partition_point(|power| 2f64.powi(*power) < *value)] += 1;
             }
-            prop_assert_eq!(histogram.explicit(), naive);
+            prop_assert_eq!(histogram.explicit(&SECONDS), naive);
         }
     }
 }

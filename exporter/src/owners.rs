@@ -48,10 +48,16 @@ impl Owner {
     /// What stands for `count` owners that are not told one by one.
     #[must_use]
     pub fn others(count: usize) -> Self {
+        Self::nobody("other", format!("{count} other call sites"))
+    }
+
+    /// What is of no owner, but of a kind that is known.
+    #[must_use]
+    pub fn nobody(kind: &'static str, name: String) -> Self {
         Self {
-            key: "other".to_owned(),
-            kind: "other",
-            name: format!("{count} other call sites"),
+            key: kind.to_owned(),
+            kind,
+            name,
             caller: String::new(),
             stability: Stability::Content,
             stack: None,

@@ -1,7 +1,11 @@
 //! The document `memprov.report/1`: what `report`, `replay` and the table show, and what OTLP is encoded from.
 
+mod accesses;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+pub use accesses::{AccessRow, AccessSums, Accesses, Located, Measured, ShareRow};
 
 use memprov_ledger::evidence::EvidenceClass;
 use memprov_semconv as semconv;
@@ -39,6 +43,9 @@ pub struct Report {
     /// What the cgroups of these processes, and those above, are charged for; those that were read.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub cgroups: Vec<Cgroup>,
+    /// Sampled accesses; `None` where there are no samples.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub accesses: Option<Accesses>,
     /// What each stream lost since the start. 0: nothing. A stream that is missing lost what nobody counted.
     pub lost: BTreeMap<String, u64>,
     /// How long scans took, in seconds, since the start.

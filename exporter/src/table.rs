@@ -3,6 +3,7 @@
 //! `?` is unknown, `-` was not measured, `0` is zero. Names belong to whoever wrote them: what could move the cursor or
 //! reorder text is escaped.
 
+mod accesses;
 mod charges;
 mod equation;
 mod next;
@@ -56,7 +57,7 @@ pub fn render(report: &Report, view: &View) -> String {
     let mut out = Vec::new();
     header(report, view.daemon, width, paint, &mut out);
     let processes = by_space(report);
-    if processes.is_empty() {
+    if processes.is_empty() && report.accesses.is_none() {
         out.push(String::new());
         out.push("No process is observed.".to_owned());
     }
@@ -73,6 +74,9 @@ pub fn render(report: &Report, view: &View) -> String {
     }
     shared(&report.shared, view, width, paint, &mut out);
     charges::section(report, view.all, width, paint, &mut out);
+    if let Some(told) = &report.accesses {
+        accesses::accesses(told, view, width, paint, &mut out);
+    }
     losses(report, width, paint, &mut out);
     let next = next::commands(report, view);
     if !next.is_empty() {
@@ -111,9 +115,10 @@ fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut V
         .into_iter()
         .map(|line| paint.bold(&line)),
     );
-    let note = match host.no_pmu {
-        Some(_) => "no access latency: no PMU",
-        None => "no access latency in this version",
+    let note = match (&report.accesses, &host.no_pmu) {
+        (Some(_), _) => return,
+        (None, Some(_)) => "no access latency: no PMU",
+        (None, None) => "no access latency in this version",
     };
     out.push(paint.dim(note));
 }

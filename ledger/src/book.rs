@@ -104,7 +104,9 @@ pub struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn of(piece: &Piece) -> Self {
+    /// The claim of whoever has `piece`.
+    #[must_use]
+    pub fn of(piece: &Piece) -> Self {
         let history = Traits::DOUBTED | Traits::INFERRED | Traits::LATE;
         let traits = Traits(piece.traits.0 & !history);
         Self { stack: piece.stack, origin: piece.origin.clone(), traits }

@@ -1,6 +1,6 @@
 //! Whose was an address at a time: the answer, or why there is none.
 
-use crate::identity::{IntervalId, Tgid};
+use crate::identity::{IntervalId, SpaceId, Tgid};
 use crate::ledger::Ledger;
 use crate::pieces::{Piece, Traits};
 use crate::space::{Open, Space};
@@ -60,6 +60,19 @@ impl Ledger {
             }
         }
         answer.unwrap_or(Resolution::Unknown(Cause::NeverSeen))
+    }
+
+    /// The piece of interval `id`, which `addr` was answered to be of in process `tgid`, and the space that it was found
+    /// in. `None` when it has been forgotten since.
+    #[must_use]
+    pub fn piece_of(&self, tgid: Tgid, addr: u64, id: IntervalId) -> Option<(SpaceId, &Piece)> {
+        let ended = self.ended.iter().rev().filter(|e| e.tgid == tgid).map(|e| &e.space);
+        self.space(tgid).into_iter().chain(ended).find_map(|space| {
+            let dead = space.dead.iter().rev().map(|dead| &dead.piece);
+            let mut pieces = space.pieces.find(addr).into_iter().chain(dead);
+            let piece = pieces.find(|piece| piece.id == id && piece.extent.contains(addr))?;
+            Some((space.id, piece))
+        })
     }
 }
 

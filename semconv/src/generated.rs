@@ -11,6 +11,42 @@ pub const HOST_ID: Key = Key("host.id");
 /// Name of the host.
 pub const HOST_NAME: Key = Key("host.name");
 
+/// How it is told where an access went.
+pub const ACCESS_METHOD: Key = Key("memprov.access.method");
+
+/// Values of [`ACCESS_METHOD`].
+pub mod access_method {
+    /// The hardware says what answered.
+    pub const SERVED: &str = "served";
+    /// The node that the page lies on, seen from the CPU's.
+    pub const PLACEMENT: &str = "placement";
+    /// All of them.
+    pub const ALL: &[&str] = &[SERVED, PLACEMENT];
+}
+
+/// What became of a sampled access.
+pub const ACCESS_OUTCOME: Key = Key("memprov.access.outcome");
+
+/// Values of [`ACCESS_OUTCOME`].
+pub mod access_outcome {
+    /// It has an owner.
+    pub const ATTRIBUTED: &str = "attributed";
+    /// It can be one of several owners'.
+    pub const AMBIGUOUS: &str = "ambiguous";
+    /// Nothing was mapped at its address.
+    pub const UNOWNED: &str = "unowned";
+    /// What was mapped at its address is not known.
+    pub const UNKNOWN: &str = "unknown";
+    /// Its address is the kernel's.
+    pub const KERNEL: &str = "kernel";
+    /// It has no address.
+    pub const NO_ADDRESS: &str = "no_address";
+    /// It has an owner, and a latency that no access takes.
+    pub const IMPLAUSIBLE: &str = "implausible";
+    /// All of them.
+    pub const ALL: &[&str] = &[ATTRIBUTED, AMBIGUOUS, UNOWNED, UNKNOWN, KERNEL, NO_ADDRESS, IMPLAUSIBLE];
+}
+
 /// Which book a total belongs to.
 pub const BOOK: Key = Key("memprov.book");
 
@@ -149,6 +185,25 @@ pub mod kind {
 /// What serves a capability; `none` where nothing does.
 pub const MECHANISM: Key = Key("memprov.mechanism");
 
+/// How far an access went, or a page lies, from the CPU.
+pub const NUMA_LOCALITY: Key = Key("memprov.numa.locality");
+
+/// Values of [`NUMA_LOCALITY`].
+pub mod numa_locality {
+    /// No farther than the node's own memory.
+    pub const LOCAL: &str = "local";
+    /// Into another core of the node, or to another node of the socket.
+    pub const NEAR: &str = "near";
+    /// To another NUMA node.
+    pub const REMOTE: &str = "remote";
+    /// To memory of another kind, persistent or behind CXL.
+    pub const TIER: &str = "tier";
+    /// Not told.
+    pub const UNKNOWN: &str = "unknown";
+    /// All of them.
+    pub const ALL: &[&str] = &[LOCAL, NEAR, REMOTE, TIER, UNKNOWN];
+}
+
 /// What came of reading the settings again.
 pub const OUTCOME: Key = Key("memprov.outcome");
 
@@ -192,10 +247,12 @@ pub mod owner_kind {
     pub const OTHER: &str = "other";
     /// The exact sum of all owners beyond the limit, marked `otel.metric.overflow`; it has no `memprov.owner.id`.
     pub const REMAINDER: &str = "remainder";
-    /// Bytes that nobody is known to own.
+    /// The kernel; of accesses, those to its own addresses.
+    pub const KERNEL: &str = "kernel";
+    /// What nobody is known to own.
     pub const UNATTRIBUTED: &str = "unattributed";
     /// All of them.
-    pub const ALL: &[&str] = &[MAPPING, ARENA, FILE, SHM, NAMED, STACK, IMAGE, PREEXISTING, PENDING, OTHER, REMAINDER, UNATTRIBUTED];
+    pub const ALL: &[&str] = &[MAPPING, ARENA, FILE, SHM, NAMED, STACK, IMAGE, PREEXISTING, PENDING, OTHER, REMAINDER, KERNEL, UNATTRIBUTED];
 }
 
 /// The owner for people.
@@ -294,6 +351,67 @@ pub mod system_paging_fault_type {
     /// All of them.
     pub const ALL: &[&str] = &[MAJOR, MINOR];
 }
+
+/// Estimated time that accesses took, each sample's period times its latency, by where they went.
+pub const ACCESS_TIME: Metric = Metric {
+    name: "memprov.access.time",
+    unit: "{cycle}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Estimated time that accesses took, each sample's period times its latency, by where they went.",
+    attributes: &[
+        attribute(NUMA_LOCALITY, Type::Text, true, numa_locality::ALL),
+        attribute(ACCESS_METHOD, Type::Text, true, access_method::ALL),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, false, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// The sum of the squares of what makes up memprov.access.time, of which the error of a share is made.
+pub const ACCESS_TIME_SQUARED: Metric = Metric {
+    name: "memprov.access.time_squared",
+    unit: "{square_cycle}",
+    instrument: Instrument::Counter,
+    number: Number::Double,
+    brief: "The sum of the squares of what makes up memprov.access.time, of which the error of a share is made.",
+    attributes: &[
+        attribute(NUMA_LOCALITY, Type::Text, true, numa_locality::ALL),
+        attribute(ACCESS_METHOD, Type::Text, true, access_method::ALL),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, false, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// Time that each sampled access took, counted as often as its period says.
+pub const ACCESS_LATENCY: Metric = Metric {
+    name: "memprov.access.latency",
+    unit: "{cycle}",
+    instrument: Instrument::Histogram,
+    number: Number::Double,
+    brief: "Time that each sampled access took, counted as often as its period says.",
+    attributes: &[
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, false, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// Sampled accesses, by what became of them.
+pub const ACCESS_SAMPLES: Metric = Metric {
+    name: "memprov.access.samples",
+    unit: "{sample}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Sampled accesses, by what became of them.",
+    attributes: &[
+        attribute(ACCESS_OUTCOME, Type::Text, true, access_outcome::ALL),
+    ],
+};
 
 /// Address space that is mapped now, by owner.
 pub const MEMORY_RESERVED: Metric = Metric {
@@ -722,6 +840,10 @@ pub const RESOURCE: &[Attribute] = &[
 
 /// Every metric, in the order of the registry's files.
 pub const ALL: &[&Metric] = &[
+    &ACCESS_TIME,
+    &ACCESS_TIME_SQUARED,
+    &ACCESS_LATENCY,
+    &ACCESS_SAMPLES,
     &MEMORY_RESERVED,
     &MEMORY_RESIDENT,
     &MEMORY_RESIDENT_EXACT,

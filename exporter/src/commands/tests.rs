@@ -27,6 +27,7 @@ fn empty(source: &str) -> Report {
         cgroups: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
+        accesses: None,
         scan_seconds: Default::default(),
         about: None,
     }

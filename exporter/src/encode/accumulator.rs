@@ -8,6 +8,7 @@ use std::time::Duration;
 use memprov_semconv::Metric;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
+use super::accesses;
 use super::admission::Admission;
 use super::agent;
 use super::faults::Seen;
@@ -70,6 +71,7 @@ pub struct Panes {
 pub struct Accumulator {
     options: Options,
     faults: Seen,
+    accesses: accesses::Seen,
     places: Admission<Place>,
     members: BTreeMap<Place, Member>,
     pane: Option<Pane>,
@@ -113,6 +115,7 @@ impl Accumulator {
             options,
             places,
             faults: Seen::default(),
+            accesses: accesses::Seen::default(),
             members: BTreeMap::new(),
             pane: None,
             close: None,
@@ -146,7 +149,8 @@ impl Accumulator {
         let Options { detail, grain, max_age, .. } = &self.options;
         let max_age = u64::try_from(max_age.as_nanos()).unwrap_or(u64::MAX);
         let oldest = pane.end.saturating_sub(max_age);
-        let groups = groups(report, *grain, detail, oldest, &mut self.faults);
+        let seen = (&mut self.faults, &mut self.accesses);
+        let groups = groups(report, *grain, detail, oldest, seen);
         let groups = self.within_cap(groups, pane.end);
         let about = report.about.clone().unwrap_or_default();
         let as_of = groups.values().fold(None, |as_of, group| older(as_of, group.as_of));
@@ -318,8 +322,7 @@ impl Member {
             Detail::Owners => options.owners,
             Detail::Kinds | Detail::All(_) => super::NAMED,
         });
-        let sizes = group.owners.iter().map(|(id, owner)| (id, owner.amounts.size()));
-        self.named.choose(sizes, pane.end);
+        self.named.choose(group.sizes(self.whole), pane.end);
         let mut rows = Rows::default();
         if self.whole {
             rows::owners(group, &self.named, pane.end, &mut rows);

@@ -1,4 +1,5 @@
-//! How many series a host makes.
+//! How many series a host makes, but for sampled accesses: those are told where there are samples, with
+//! [`super::ACCESSES`] series a resource at most beside the others, where owners are not told apart.
 
 use std::collections::BTreeSet;
 

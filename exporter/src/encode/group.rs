@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use memprov_ledger::evidence::EvidenceClass;
 
+use super::accesses::{self, Accessed};
 use super::charge::Charges;
 use super::faults::{Added, Seen};
 use super::place::Place;
 use crate::config::{Detail, Grain};
-use crate::report::{Book, OwnerRow, Process, Quantity, Report, SharedRow};
+use crate::report::{AccessRow, Book, OwnerRow, Process, Quantity, Report, SharedRow};
 use crate::wall;
 
 /// Characters of an owner's name that travel; its id tells longer names apart.
@@ -32,6 +33,8 @@ pub(super) struct Owner {
     pub(super) kind: Arc<str>,
     pub(super) name: Arc<str>,
     pub(super) amounts: Amounts,
+    /// Accesses since the last pane, where they are sampled.
+    pub(super) accessed: Option<Box<Accessed>>,
 }
 
 /// Books of one kind of memory.
@@ -75,7 +78,7 @@ pub(super) fn groups<'a>(
     grain: Grain,
     detail: &Detail,
     oldest: u64,
-    seen: &mut Seen,
+    (seen, accesses): (&mut Seen, &mut accesses::Seen),
 ) -> BTreeMap<Place, Group<'a>> {
     let mut groups: BTreeMap<Place, Group<'a>> = BTreeMap::new();
     let agent = groups.entry(Place::Agent).or_default();
@@ -107,6 +110,13 @@ pub(super) fn groups<'a>(
         group.whole |= *detail == Detail::Owners;
         group.charges.add(cgroup, oldest);
     }
+    for row in report.accesses.iter().flat_map(|accesses| &accesses.owners) {
+        let place = Place::accessed(row, grain);
+        // What the last process of a container did, or one of which no book is known, is the host's.
+        let place = if groups.contains_key(&place) { place } else { Place::Host };
+        groups.entry(place).or_default().add_access(row, &accesses.added(row));
+    }
+    accesses.end();
     groups
 }
 
@@ -133,7 +143,8 @@ impl<'a> Group<'a> {
     }
 
     fn add_owner(&mut self, row: &OwnerRow) {
-        self.owner(&row.id, &row.kind, &row.name, |sums| {
+        self.owner(&row.id, &row.kind, &row.name, |owner| {
+            let sums = &mut owner.amounts;
             add(&mut sums.reserved, &row.reserved);
             add(&mut sums.resident, &row.resident);
             if let Some(swapped) = &row.swapped {
@@ -143,23 +154,50 @@ impl<'a> Group<'a> {
     }
 
     fn add_shared(&mut self, row: &SharedRow) {
-        self.owner(&row.id, &row.kind, &row.name, |sums| {
+        self.owner(&row.id, &row.kind, &row.name, |owner| {
+            let sums = &mut owner.amounts;
             add(&mut sums.reserved, &row.reserved);
             add(&mut sums.resident, &row.resident);
         });
     }
 
+    fn add_access(&mut self, row: &AccessRow, added: &Accessed) {
+        self.owner(&row.id, &row.kind, &row.name, |owner| {
+            owner.accessed.get_or_insert_default().merge(added);
+        });
+    }
+
     /// Adds to what an owner has. The id is a hash of kind and name, too.
-    fn owner(&mut self, id: &str, kind: &str, name: &str, add: impl FnOnce(&mut Amounts)) {
+    fn owner(&mut self, id: &str, kind: &str, name: &str, add: impl FnOnce(&mut Owner)) {
         // Most are there already, and a key costs an allocation.
         if let Some(owner) = self.owners.get_mut(id) {
-            add(&mut owner.amounts);
+            add(owner);
             return;
         }
-        let mut amounts = Amounts::default();
-        add(&mut amounts);
-        let owner = Owner { kind: kind.into(), name: shortened(name).into(), amounts };
+        let mut owner = Owner {
+            kind: kind.into(),
+            name: shortened(name).into(),
+            amounts: Amounts::default(),
+            accessed: None,
+        };
+        add(&mut owner);
         self.owners.insert(id.into(), owner);
+    }
+
+    /// What decides whether an owner is named: its bytes, and where `accesses` are told by owner, as much of the group's
+    /// as its part of the access time.
+    pub(super) fn sizes(&self, accesses: bool) -> impl Iterator<Item = (&Arc<str>, u128)> {
+        let time = move |owner: &Owner| {
+            let accessed = owner.accessed.as_ref().filter(|_| accesses);
+            accessed.map_or(0, |accessed| u128::from(accessed.time()))
+        };
+        let times: u128 = self.owners.values().map(time).sum();
+        let bytes: u128 = self.owners.values().map(|owner| owner.amounts.size()).sum();
+        // Bytes and times are below 2^64 each but for sums of a damaged recording.
+        let worth = move |time: u128| bytes.max(1 << 20).saturating_mul(time) / times.max(1);
+        self.owners
+            .iter()
+            .map(move |(id, owner)| (id, owner.amounts.size().saturating_add(worth(time(owner)))))
     }
 
     /// Hugetlb is no part of Rss, and its owners' rows are no part of `resident`; so is its unattributed rest.
@@ -185,7 +223,12 @@ impl<'a> Group<'a> {
     pub(super) fn absorb(&mut self, other: Self) {
         for (id, owner) in other.owners {
             match self.owners.get_mut(&id) {
-                Some(own) => own.amounts.merge(&owner.amounts),
+                Some(own) => {
+                    own.amounts.merge(&owner.amounts);
+                    if let Some(accessed) = &owner.accessed {
+                        own.accessed.get_or_insert_default().merge(accessed);
+                    }
+                }
                 None => drop(self.owners.insert(id, owner)),
             }
         }

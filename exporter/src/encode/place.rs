@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::proto::attribute;
 use crate::config::{Detail, Grain, Term};
-use crate::report::{Identity, Process};
+use crate::report::{AccessRow, Identity, Process};
 
 /// Below it the instance ids of observed services are made (UUIDv5).
 const NAMESPACE: Uuid = Uuid::from_u128(0x6f1c_9d0a_4b7e_4e52_9c3d_2a8f_5b61_d704);
@@ -46,6 +46,17 @@ impl Place {
             Grain::Process => Self::Process { pid: process.pid, start_time: process.start_time },
             Grain::Container => {
                 Self::of_cgroup(process.container.as_deref(), process.cgroup.as_deref())
+            }
+        }
+    }
+
+    /// Where accesses of a space belong.
+    pub(super) fn accessed(row: &AccessRow, grain: Grain) -> Self {
+        match (grain, row.pid, row.start_time) {
+            (Grain::Process, Some(pid), Some(start_time)) => Self::Process { pid, start_time },
+            (Grain::Process, ..) => Self::Host,
+            (Grain::Container, ..) => {
+                Self::of_cgroup(row.container.as_deref(), row.cgroup.as_deref())
             }
         }
     }

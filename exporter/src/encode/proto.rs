@@ -21,7 +21,7 @@ use super::series::Sum;
 use super::view::Style;
 use super::words::{Attributes, Value};
 use crate::config::Histograms;
-use crate::histogram::{BOUNDS, Histogram};
+use crate::histogram::{Bounds, CYCLES, Histogram, SECONDS};
 
 /// Bytes that tag and length of one message take at most.
 const FRAME: usize = 6;
@@ -133,8 +133,10 @@ impl Encoded {
                 flags,
                 count: histogram.map_or(0, Histogram::count),
                 sum: histogram.map(|h| h.sum),
-                bucket_counts: histogram.map(Histogram::explicit).unwrap_or_default(),
-                explicit_bounds: histogram.map(|_| BOUNDS.to_vec()).unwrap_or_default(),
+                bucket_counts: histogram.map(|h| h.explicit(bounds(metric))).unwrap_or_default(),
+                explicit_bounds: histogram
+                    .map(|_| bounds(metric).iter().map(|power| 2f64.powi(*power)).collect())
+                    .unwrap_or_default(),
                 min: histogram.and_then(|h| h.min),
                 max: histogram.and_then(|h| h.max),
                 ..Default::default()
@@ -198,6 +200,11 @@ impl Encoded {
             (Self::Number(_) | Self::Explicit(_) | Self::Exponential(_), _) => {}
         }
     }
+}
+
+/// The explicit buckets of what a histogram is in.
+fn bounds(metric: &Registered) -> &'static Bounds {
+    if metric.unit == "s" { &SECONDS } else { &CYCLES }
 }
 
 /// A metric without points.

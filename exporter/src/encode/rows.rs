@@ -9,9 +9,11 @@ use memprov_semconv::{
     system_paging_fault_type as fault_type,
 };
 
+use super::accesses::{Accessed, LOCALITIES, METHODS, OUTCOMES};
 use super::admission::Admission;
 use super::faults::KINDS;
 use super::group::{Amounts, Group, Owner, Totals, sum};
+use super::series::Sum;
 use super::words::{Attributes, Value, flag, word};
 use crate::histogram::Histogram;
 
@@ -46,7 +48,7 @@ pub(super) enum Amount {
     /// Counted since the watch began. Not said: it is counted elsewhere from now on.
     Total(Number),
     /// Counted in this pane. Not said: nothing.
-    Added(u64),
+    Added(Sum),
     /// Observed since the watch began.
     Observed(Arc<Histogram>),
 }
@@ -82,6 +84,11 @@ impl Rows {
     }
 }
 
+/// A count of this pane.
+pub(super) fn added(n: u64) -> Amount {
+    Amount::Added(Sum::Number(Number::Int(i64::try_from(n).unwrap_or(i64::MAX))))
+}
+
 /// A level of whole bytes; none that an OTLP integer (63 bits) cannot hold. Such a sum exists only in a damaged
 /// recording.
 pub(super) fn level(value: i128) -> Option<Amount> {
@@ -96,6 +103,7 @@ pub(super) fn measured(value: f64) -> Amount {
 /// Says of a group what the default level of detail has: totals by kind, and the owners in `named` of resident memory.
 pub(super) fn kinds(group: &Group<'_>, named: &Admission<Arc<str>>, rows: &mut Rows) {
     faults(group, rows);
+    accesses(group, None, rows);
     if !group.told {
         return;
     }
@@ -130,8 +138,9 @@ pub(super) fn kinds(group: &Group<'_>, named: &Admission<Arc<str>>, rows: &mut R
 pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, rows: &mut Rows) {
     faults(group, rows);
     group.charges.say(end, rows);
+    accesses(group, Some(named), rows);
     let by_kind = KINDS.iter().zip(group.faults.by_kind);
-    let by_kind = by_kind.map(|(kind, n)| ([kind_of(kind)].as_slice().into(), Amount::Added(n)));
+    let by_kind = by_kind.map(|(kind, n)| ([kind_of(kind)].as_slice().into(), added(n)));
     if group.processes > 0 {
         rows.say(&semconv::MEMORY_FAULTS_BY_KIND, by_kind.collect::<Points>());
     }
@@ -194,8 +203,71 @@ fn faults(group: &Group<'_>, rows: &mut Rows) {
         [(fault_type::MAJOR, group.faults.major), (fault_type::MINOR, group.faults.minor)]
     {
         let key = [word(semconv::SYSTEM_PAGING_FAULT_TYPE, kind)];
-        rows.one(&semconv::MEMORY_FAULTS, &key, Some(Amount::Added(n)));
+        rows.one(&semconv::MEMORY_FAULTS, &key, Some(added(n)));
     }
+}
+
+/// Whose accesses are told together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose<'a> {
+    All,
+    One(&'a Arc<str>),
+    Remainder,
+    /// What has no owner is no part of the remainder of owners.
+    Nobody,
+}
+
+/// Says what was sampled, of the owners in `named` and of all others, or without telling owners apart.
+fn accesses(group: &Group<'_>, named: Option<&Admission<Arc<str>>>, rows: &mut Rows) {
+    let accessed = group.owners.iter().filter_map(|(id, o)| Some((id, o, o.accessed.as_deref()?)));
+    let mut accessed: Vec<_> = accessed.collect();
+    // Sums of floats are those of one order.
+    accessed.sort_unstable_by_key(|(id, ..)| *id);
+    let mut sums: BTreeMap<Whose<'_>, (&Owner, Accessed)> = BTreeMap::new();
+    let mut whole = Accessed::default();
+    for (id, owner, accessed) in accessed {
+        let whose = match named {
+            None => Whose::All,
+            Some(named) if named.has(id) => Whose::One(id),
+            Some(_) if &*owner.kind == owner_kind::UNATTRIBUTED => Whose::Nobody,
+            Some(_) => Whose::Remainder,
+        };
+        sums.entry(whose).or_insert_with(|| (owner, Accessed::default())).1.merge(accessed);
+        whole.merge(accessed);
+    }
+    let (mut times, mut squares, mut latencies) = (Vec::new(), Vec::new(), Vec::new());
+    for (whose, (owner, accessed)) in sums {
+        let key = |place: &[(Key, Value)]| -> Attributes {
+            match whose {
+                Whose::All => place.into(),
+                Whose::One(id) => attributes(id, owner, place),
+                Whose::Remainder => [remainder_kind().as_slice(), place].concat().into(),
+                Whose::Nobody => [[unattributed_kind()].as_slice(), place].concat().into(),
+            }
+        };
+        for (method, places) in METHODS.iter().zip(&accessed.places) {
+            for (at, placed) in LOCALITIES.iter().zip(places) {
+                let Some(placed) = placed else { continue };
+                let place =
+                    [word(semconv::NUMA_LOCALITY, *at), word(semconv::ACCESS_METHOD, *method)];
+                let key = key(&place);
+                let square = Sum::Number(Number::Float(placed.squares));
+                squares.push((Arc::clone(&key), Amount::Added(square)));
+                times.push((key, added(placed.time)));
+            }
+        }
+        if let Some(latency) = accessed.latency {
+            let latency = Sum::Histogram(Arc::new(latency));
+            latencies.push((key(&[]), Amount::Added(latency)));
+        }
+    }
+    rows.say(&semconv::ACCESS_TIME, times);
+    rows.say(&semconv::ACCESS_TIME_SQUARED, squares);
+    rows.say(&semconv::ACCESS_LATENCY, latencies);
+    let outcomes = OUTCOMES.iter().zip(whole.samples).filter_map(|(what, n)| {
+        Some(([word(semconv::ACCESS_OUTCOME, *what)].as_slice().into(), added(n?)))
+    });
+    rows.say(&semconv::ACCESS_SAMPLES, outcomes.collect::<Points>());
 }
 
 /// Owners with points of their own by id, and the sum of all others when there are any.

@@ -71,7 +71,7 @@ impl Series {
             Amount::Level(number) => (Kind::Level, Sum::Number(number)),
             Amount::Total(number) => (Kind::Total, Sum::Number(number)),
             Amount::Observed(histogram) => (Kind::Total, Sum::Histogram(histogram)),
-            Amount::Added(n) => (Kind::Count, Sum::Number(Number::Int(whole(n)))),
+            Amount::Added(sum) => (Kind::Count, sum),
         };
         Self {
             phase: Phase::Live,
@@ -93,15 +93,12 @@ impl Series {
             *self = Self { sent, told: self.told, ..next };
             return;
         }
-        let (value, reset) = match (&self.value, next.value) {
-            (Sum::Number(Number::Int(sum)), Sum::Number(Number::Int(n)))
-                if self.kind == Kind::Count =>
-            {
-                (Sum::Number(Number::Int(sum.saturating_add(n))), false)
-            }
-            (before, value) => {
-                let reset = self.kind == Kind::Total && less(&value, before);
-                (value, reset)
+        let (value, reset) = match self.kind {
+            Kind::Count => (self.value.with(&next.value), false),
+            Kind::Level => (next.value, false),
+            Kind::Total => {
+                let reset = less(&next.value, &self.value);
+                (next.value, reset)
             }
         };
         (self.phase, self.told) = (Phase::Live, false);
@@ -146,10 +143,6 @@ impl Series {
     }
 }
 
-fn whole(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
-}
-
 fn less(a: &Sum, b: &Sum) -> bool {
     match (a, b) {
         (Sum::Number(Number::Int(a)), Sum::Number(Number::Int(b))) => a < b,
@@ -160,6 +153,24 @@ fn less(a: &Sum, b: &Sum) -> bool {
 }
 
 impl Sum {
+    /// With what was counted since. One of another form takes its place.
+    fn with(&self, added: &Self) -> Self {
+        match (self, added) {
+            (Self::Number(Number::Int(a)), Self::Number(Number::Int(b))) => {
+                Self::Number(Number::Int(a.saturating_add(*b)))
+            }
+            (Self::Number(Number::Float(a)), Self::Number(Number::Float(b))) => {
+                Self::Number(Number::Float(a + b))
+            }
+            (Self::Histogram(a), Self::Histogram(b)) => {
+                let mut sum = a.as_ref().clone();
+                sum.merge(b);
+                Self::Histogram(Arc::new(sum))
+            }
+            (_, added) => added.clone(),
+        }
+    }
+
     /// What was counted since it was `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         match (self, earlier) {

@@ -22,6 +22,7 @@ use crate::report::{
 };
 use crate::trace::Support;
 
+mod accessed;
 mod charge;
 mod life;
 mod reader;
@@ -142,6 +143,7 @@ fn report(processes: Vec<Process>) -> Report {
         lost: BTreeMap::from([("lifecycle".to_owned(), 3), ("stacks".to_owned(), 0)]),
         scan_seconds: Default::default(),
         agent: None,
+        accesses: None,
         about: Some(Arc::new(About { identity: identity(), support })),
     }
 }

@@ -1,0 +1,192 @@
+//! From the tally to the report: slots get names, and those with one owner become one row.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use memprov_ledger::evidence::{Locality, Population};
+use memprov_ledger::identity::SpaceId;
+use memprov_ledger::ledger::Ledger;
+use memprov_ledger::pieces::Traits;
+use memprov_ledger::space::Space;
+use memprov_ledger::time::MonoTime;
+
+use super::sums::{Measure, Method, Sums, share_of};
+use super::tally::{Key, Outcome, Resident, Slot, Tally, Whose};
+use crate::histogram::Histogram;
+use crate::owners::{Naming, Owner};
+use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured, ShareRow};
+use crate::tables::Tables;
+
+/// Slots added up.
+#[derive(Default)]
+struct Sum {
+    sums: Sums,
+    slices: BTreeMap<u64, Sums>,
+    latency: Histogram,
+    outcomes: [u64; Outcome::ALL.len()],
+    timed: u64,
+    conflicts: u64,
+}
+
+impl Sum {
+    fn add(&mut self, slot: &Slot, tally: &Tally, at: MonoTime) {
+        self.sums.merge(&slot.sums);
+        self.latency.merge(&slot.latency);
+        self.outcomes.iter_mut().zip(slot.outcomes).for_each(|(sum, n)| *sum += n);
+        self.timed += slot.timed;
+        self.conflicts += slot.conflicts;
+        for (number, sums) in slot.slices.within(tally.grid(), at) {
+            self.slices.entry(number).or_default().merge(sums);
+        }
+    }
+
+    fn told(self) -> AccessSums {
+        let slices: Vec<Sums> = self.slices.into_values().collect();
+        let outcomes = Outcome::ALL.into_iter().zip(self.outcomes).filter(|(_, n)| *n > 0);
+        let placed = |method| {
+            let counts = Locality::ALL.iter().zip(self.sums.of(Measure::Count, method));
+            counts.filter(|(at, _)| **at != Locality::Unknown).any(|(_, w)| w.sum > 0.0)
+        };
+        let told = Method::ALL.into_iter().filter(|m| *m == Method::Served || placed(*m));
+        let methods = told.map(|method| {
+            let located = |measure| located(&self.sums, &slices, measure, method);
+            let time = (self.timed > 0).then(|| located(Measure::Time));
+            (method.id().to_owned(), Measured { time, count: located(Measure::Count) })
+        });
+        AccessSums {
+            samples: outcomes.map(|(outcome, n)| (outcome.id().to_owned(), n)).collect(),
+            timed: self.timed,
+            conflicts: self.conflicts,
+            methods: methods.collect(),
+            latency: (self.timed > 0).then_some(self.latency),
+        }
+    }
+}
+
+fn located(sums: &Sums, slices: &[Sums], measure: Measure, method: Method) -> Located {
+    let by_locality = Locality::ALL.iter().zip(sums.of(measure, method));
+    let told: Vec<_> = by_locality.filter(|(_, weight)| weight.sum > 0.0).collect();
+    let name = |at: &Locality| at.id().to_owned();
+    let (mut known, mut all) = (super::share::Weight::default(), 0.0);
+    for slice in slices {
+        for (at, weight) in Locality::ALL.iter().zip(slice.of(measure, method)) {
+            all += weight.sum;
+            if *at != Locality::Unknown {
+                known.merge(weight);
+            }
+        }
+    }
+    let mut row = Located {
+        weights: told.iter().map(|(at, weight)| (name(at), whole(weight.sum))).collect(),
+        squares: told.iter().map(|(at, weight)| (name(at), weight.squares)).collect(),
+        effective: known.effective(),
+        unknown_share: (all > 0.0).then(|| 1.0 - known.sum / all),
+        ..Located::default()
+    };
+    for to in Locality::ALL.iter().filter(|to| **to != Locality::Unknown) {
+        match share_of(slices, measure, method, *to) {
+            Ok(share) if share.share > 0.0 || *to == Locality::Remote => {
+                let (share, lo, hi) = (share.share, share.lo, share.hi);
+                row.shares.insert(name(to), ShareRow { share, lo, hi });
+            }
+            Ok(_) => {}
+            Err(why) => row.withheld = Some(why.id().to_owned()),
+        }
+    }
+    row
+}
+
+/// The section; none without samples. `spaces`: of which it tells; `None`: of all.
+#[must_use]
+pub fn section(
+    tally: &Tally,
+    ledger: &Ledger,
+    tables: &Tables,
+    spaces: Option<&HashSet<SpaceId>>,
+    at: MonoTime,
+) -> Option<Accesses> {
+    let (none, images) = (BTreeSet::new(), images(tally, ledger));
+    let mut rows: BTreeMap<(Option<SpaceId>, Population, String), (Owner, Sum)> = BTreeMap::new();
+    let mut totals: BTreeMap<Population, Sum> = BTreeMap::new();
+    for (Key { space, population, whose }, slot) in tally.slots() {
+        if spaces.is_some_and(|told| space.is_none_or(|space| !told.contains(&space))) {
+            continue;
+        }
+        let images = space.and_then(|space| images.get(&space)).unwrap_or(&none);
+        let naming = Naming { tables, images };
+        let owner = match whose {
+            Whose::Owner(claim) => naming.owner(claim),
+            Whose::Kernel => Owner::nobody("kernel", "addresses of the kernel".to_owned()),
+            Whose::Unattributed => Owner::nobody("unattributed", "owner not known".to_owned()),
+            Whose::Others => Owner::nobody("other", "owners beyond the limit".to_owned()),
+        };
+        totals.entry(*population).or_default().add(slot, tally, at);
+        let key = (*space, *population, owner.key.clone());
+        let (_, sum) = rows.entry(key).or_insert_with(|| (owner, Sum::default()));
+        sum.add(slot, tally, at);
+    }
+    let row = |((space, population, _), (owner, sum)): ((Option<SpaceId>, _, _), (Owner, Sum))| {
+        let Resident { tgid, start, cgroup } =
+            space.and_then(|space| tally.resident(space)).cloned().unwrap_or_default();
+        AccessRow {
+            space: space.map(|space| format!("{:x}", space.0)),
+            pid: space.map(|_| tgid.0),
+            start_time: space.map(|_| start.0),
+            container: cgroup
+                .as_deref()
+                .and_then(memprov_proc::cgroup::container_id)
+                .map(str::to_owned),
+            cgroup: cgroup.as_deref().map(str::to_owned),
+            id: owner.id(),
+            kind: owner.kind.to_owned(),
+            name: owner.name,
+            caller: owner.caller,
+            population: word(population),
+            sums: sum.told(),
+        }
+    };
+    let mut owners: Vec<AccessRow> = rows.into_iter().map(row).collect();
+    owners.sort_by_cached_key(|row| {
+        let most = Reverse((row.sums.time(), row.sums.samples.values().sum::<u64>()));
+        (most, row.pid, row.id.clone())
+    });
+    (!owners.is_empty()).then(|| Accesses {
+        totals: totals.into_iter().map(|(of, sum)| (word(of), sum.told())).collect(),
+        owners,
+    })
+}
+
+/// Programs and libraries by space: what it maps executable somewhere.
+fn images(tally: &Tally, ledger: &Ledger) -> BTreeMap<SpaceId, BTreeSet<Arc<str>>> {
+    let told: HashSet<SpaceId> = tally.slots().iter().filter_map(|(key, _)| key.space).collect();
+    let spaces = ledger.spaces().filter(|space| told.contains(&space.id));
+    let of = |space: &Space| {
+        let code = space.pieces().filter(|piece| piece.traits.has(Traits::EXEC));
+        code.filter_map(|piece| piece.origin.as_ref()?.path.clone()).collect()
+    };
+    spaces.map(|space| (space.id, of(space))).collect()
+}
+
+/// The name of a population, as traces have it.
+fn word(population: Population) -> String {
+    match population {
+        Population::Unknown => "unknown",
+        Population::Loads => "loads",
+        Population::Stores => "stores",
+        Population::Accesses => "accesses",
+        Population::Operations => "operations",
+        Population::Faults => "faults",
+    }
+    .to_owned()
+}
+
+fn whole(weight: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate, rounded and not negative; float to int saturates"
+    )]
+    let whole = weight.round() as u64;
+    whole
+}

@@ -1,0 +1,133 @@
+//! Sampled accesses: sums that never fall, by owner and place, within a bound.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::encode::ACCESSES;
+use crate::histogram::Histogram;
+use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured};
+
+/// An owner's samples: so many remote ones and local ones of 300 and 100 cycles, in a space.
+fn row(space: &str, id: &str, remote: u64, local: u64) -> AccessRow {
+    let mut latency = Histogram::default();
+    (0..remote).for_each(|_| latency.record(300.0, 1.0));
+    (0..local).for_each(|_| latency.record(100.0, 1.0));
+    let places = [("remote", remote, 300u64), ("local", local, 100)];
+    let places = places.into_iter().filter(|(_, n, _)| *n > 0);
+    let time = Located {
+        weights: places.clone().map(|(at, n, cycles)| (at.to_owned(), n * cycles)).collect(),
+        squares: places
+            .map(|(at, n, cycles)| (at.to_owned(), (n * cycles * cycles) as f64))
+            .collect(),
+        ..Located::default()
+    };
+    let served = Measured { time: Some(time), count: Located::default() };
+    AccessRow {
+        space: Some(space.to_owned()),
+        pid: Some(7),
+        start_time: Some(70),
+        cgroup: None,
+        container: Some("c0ffee".to_owned()),
+        id: id.to_owned(),
+        kind: "mapping".to_owned(),
+        name: format!("site {id}"),
+        caller: String::new(),
+        population: "loads".to_owned(),
+        sums: AccessSums {
+            samples: BTreeMap::from([("attributed".to_owned(), remote + local)]),
+            timed: remote + local,
+            conflicts: 0,
+            latency: Some(latency),
+            methods: BTreeMap::from([("served".to_owned(), served)]),
+        },
+    }
+}
+
+fn with_rows(owners: Vec<AccessRow>) -> Report {
+    Report { accesses: Some(Accesses { totals: BTreeMap::new(), owners }), ..busy() }
+}
+
+/// A report with everything that there can be of accesses.
+pub(super) fn sampled() -> Report {
+    with_rows(vec![row("1", "01", 2, 3)])
+}
+
+fn told(request: &ExportMetricsServiceRequest, metric: &str) -> BTreeMap<String, i64> {
+    let all = flat(request);
+    let ours = all.iter().filter(|flat| flat.metric == metric && flat.point.value.is_some());
+    ours.map(|flat| {
+        let of = ["memprov.owner.id", "memprov.numa.locality", "memprov.access.outcome"];
+        (of.map(|key| flat.get(key)).concat(), flat.value())
+    })
+    .collect()
+}
+
+fn expected<const N: usize>(of: [(&str, i64); N]) -> BTreeMap<String, i64> {
+    of.map(|(key, n)| (key.to_owned(), n)).into()
+}
+
+#[test]
+fn sums_by_owner_and_place_grow_and_do_not_fall_when_a_process_ends() {
+    let mut series = Accumulator::new(all());
+    let first = vec![row("1", "01", 2, 3), row("2", "01", 1, 0), row("1", "ff", 0, 5)];
+    series.pane(&with_rows(first), WINDOW);
+    let request = ship(&mut series);
+    let time = "memprov.access.time";
+    let before = expected([("01remote", 900), ("01local", 300), ("fflocal", 500)]);
+    assert_eq!(told(&request, time), before);
+    assert_eq!(told(&request, "memprov.access.latency"), expected([("01", 6), ("ff", 5)]));
+    assert_eq!(told(&request, "memprov.access.samples"), expected([("attributed", 11)]));
+    // Space 2 has ended, and the first owner has one more sample.
+    let second = vec![row("1", "01", 3, 3), row("1", "ff", 0, 5)];
+    let window = Window { start: START, end: WINDOW.end + MINUTE };
+    series.pane(&with_rows(second), window);
+    let request = ship(&mut series);
+    let after = expected([("01remote", 1200), ("01local", 300), ("fflocal", 500)]);
+    assert_eq!(told(&request, time), after);
+    assert_eq!(told(&request, "memprov.access.samples"), expected([("attributed", 12)]));
+}
+
+#[test]
+fn a_series_goes_on_though_nothing_was_sampled_in_a_pane() {
+    let mut series = Accumulator::new(all());
+    for minute in 0..3 {
+        let end = WINDOW.end + minute * MINUTE;
+        series.pane(&with_rows(vec![row("1", "01", 2, 0)]), Window { start: START, end });
+        let request = ship(&mut series);
+        let all = flat(&request);
+        let ours: Vec<_> = all.iter().filter(|f| f.metric == "memprov.access.time").collect();
+        assert_eq!((ours.len(), ours[0].value()), (1, 600));
+        assert_eq!(ours[0].point.start_time_unix_nano, START);
+    }
+}
+
+#[test]
+fn without_owners_places_are_added_up_and_there_are_no_more_series_than_said() {
+    let rows = vec![row("1", "01", 2, 3), row("1", "ff", 0, 5)];
+    let request = with(&with_rows(rows), kinds());
+    assert_eq!(told(&request, "memprov.access.time"), expected([("remote", 600), ("local", 800)]));
+    let all = flat(&request);
+    let ours = all.iter().filter(|flat| flat.metric.starts_with("memprov.access."));
+    assert!(ours.count() <= ACCESSES);
+    let without = flat(&with(&busy(), kinds())).len();
+    assert_eq!(all.len() - without, 2 + 2 + 1 + 1);
+}
+
+#[test]
+fn accesses_of_a_container_that_is_gone_are_the_hosts() {
+    let mut gone = row("1", "01", 1, 0);
+    gone.container = Some("dead".to_owned());
+    let request = encode(&with_rows(vec![gone]));
+    let all = flat(&request);
+    let ours = all.iter().find(|flat| flat.metric == "memprov.access.time").unwrap();
+    assert_eq!(ours.resource["service.name"], "host");
+}
+
+#[test]
+fn an_owner_with_much_access_time_is_named_before_one_with_some_more_memory() {
+    let mut report = with_rows(vec![row("1", "0b", 900, 0)]);
+    report.processes.truncate(1);
+    let options = Options { owners: 2, ..all() };
+    let request = with(&report, options);
+    assert!(told(&request, "memprov.access.time").contains_key("0bremote"));
+}

@@ -1,0 +1,96 @@
+//! Sampled accesses: the owners that most of the time goes to, and how much of that is remote.
+
+use super::View;
+use super::text::{Paint, clean, elide, percent, right};
+use crate::report::{AccessRow, AccessSums, Accesses, Located};
+
+/// Owners shown unless all are asked for.
+const OWNERS: usize = 8;
+/// Columns of the remote share with its interval.
+const SHARE: usize = 18;
+
+/// Says what was sampled of each population.
+pub(super) fn accesses(
+    told: &Accesses,
+    view: &View,
+    width: usize,
+    paint: Paint,
+    out: &mut Vec<String>,
+) {
+    for (population, total) in &told.totals {
+        let (method, whole) = chosen(total);
+        let samples: u64 = total.samples.values().sum();
+        let of = |outcome: &str| total.samples.get(outcome).copied().unwrap_or(0);
+        let owned = of("attributed") + of("implausible");
+        let how = match method {
+            "placement" => "by node of page and CPU",
+            _ => "as the hardware says",
+        };
+        out.push(String::new());
+        let title = format!(
+            "Sampled accesses ({}): {samples}, {} with an owner; {how}",
+            clean(population),
+            percent(owned, samples)
+        );
+        out.push(paint.bold(&elide(&title, width)));
+        let measure = if total.timed > 0 { "TIME" } else { "COUNT" };
+        let head = line([measure, "REMOTE [95 %]", "UNKNOWN", "OWNER"], width);
+        out.push(paint.dim(&head));
+        let rows: Vec<&AccessRow> =
+            told.owners.iter().filter(|row| row.population == *population).collect();
+        let limit = if view.all { rows.len() } else { OWNERS.min(rows.len()) };
+        let weights = weight(whole);
+        for row in rows.iter().take(limit) {
+            let located = of_method(&row.sums, method);
+            let name = match row.pid {
+                Some(pid) => format!("{} ({} of {pid})", clean(&row.name), clean(&row.kind)),
+                None => clean(&row.name),
+            };
+            let share = percent(weight(located), weights);
+            let remote = remote(located);
+            let unknown = located
+                .and_then(|located| located.unknown_share)
+                .map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0));
+            out.push(line([&share, &remote, &unknown, &name], width));
+        }
+        if limit < rows.len() {
+            out.push(format!("  … {} more", rows.len() - limit));
+        }
+    }
+}
+
+/// What is shown: what the hardware says, or where it says nothing, how far pages lie.
+fn chosen(sums: &AccessSums) -> (&'static str, Option<&Located>) {
+    let known = |method| of_method(sums, method).filter(|located| located.effective > 0.0);
+    match (known("served"), known("placement")) {
+        (None, Some(located)) => ("placement", Some(located)),
+        _ => ("served", of_method(sums, "served")),
+    }
+}
+
+/// By time where any is known.
+fn of_method<'a>(sums: &'a AccessSums, method: &str) -> Option<&'a Located> {
+    let measured = sums.methods.get(method)?;
+    Some(measured.time.as_ref().unwrap_or(&measured.count))
+}
+
+fn weight(located: Option<&Located>) -> u64 {
+    located.map_or(0, |l| l.weights.values().fold(0, |sum, n| sum.saturating_add(*n)))
+}
+
+fn remote(located: Option<&Located>) -> String {
+    let Some(located) = located else { return "-".to_owned() };
+    match (located.shares.get("remote"), located.withheld.as_deref()) {
+        (Some(share), _) => {
+            let [share, lo, hi] = [share.share, share.lo, share.hi].map(|share| share * 100.0);
+            format!("{share:.1} % [{lo:.1}, {hi:.1}]")
+        }
+        (None, Some("no_samples")) | (None, None) => "?".to_owned(),
+        (None, Some(_)) => "? too few".to_owned(),
+    }
+}
+
+fn line([weight, remote, unknown, owner]: [&str; 4], width: usize) -> String {
+    let line = format!("  {}  {remote:<SHARE$}  {}  {owner}", right(weight, 6), right(unknown, 7));
+    elide(&line, width)
+}

@@ -1,0 +1,6 @@
+//! Shares of sampled accesses, from evidence to report.
+
+mod laws;
+mod outcomes;
+mod recordings;
+mod rig;

@@ -37,6 +37,8 @@ pub enum Command {
     Import(Import),
     /// Say what this host can tell, what is missing, what that costs and how to get it
     Check(Check),
+    /// Say what the code of an exemplar (`support.code`) tells of the host that sent it
+    Explain(Explain),
     /// Print the configuration in effect, with the origin of each value that is no default
     Config(ConfigArgs),
 }
@@ -212,6 +214,14 @@ pub enum CheckOutput {
     Text,
     /// The document memprov.check/1.
     Json,
+}
+
+/// `memprov explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The code
+    #[arg(value_name = "CODE")]
+    pub code: String,
 }
 
 /// `memprov config`.

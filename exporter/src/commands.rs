@@ -10,15 +10,15 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::cli::{
-    Check, CheckOutput, Cli, Command, ConfigArgs, Import, Record, Replay, Report as ReportArgs,
-    ReportOutput, Run, RunOutput, Settings,
+    Check, CheckOutput, Cli, Command, ConfigArgs, Explain, Import, Record, Replay,
+    Report as ReportArgs, ReportOutput, Run, RunOutput, Settings,
 };
 use crate::config::{Config, Effective, LogLevel, Problem, STATE_DIR};
 use crate::encode::{Accumulator, Estimate, Options};
 use crate::report::Report;
 use crate::screen::{Screen, Terminal};
 use crate::socket::{ClientError, fetch, listener_pid};
-use crate::support::{HookProbe, Matrix, PagesProbe};
+use crate::support::{HookProbe, Matrix, PagesProbe, code};
 use crate::table::{View, render};
 use crate::{check, logging};
 
@@ -234,6 +234,7 @@ fn execute(
         Command::Replay(args) => replay(&args, env, engine, io),
         Command::Import(args) => import(&args, env, engine, io),
         Command::Check(args) => check(&args, env, engine, io),
+        Command::Explain(args) => explain(&args, io),
         Command::Config(args) => config(&args, env, io),
     }
 }
@@ -456,6 +457,15 @@ fn check(
                 .collect(),
         }),
     }
+}
+
+fn explain(args: &Explain, io: &mut Io<'_>) -> Result<(), Failure> {
+    let Some(told) = code::decode(&args.code) else {
+        return Err(Failure::new(Exit::Usage, "this is no support code of this version"));
+    };
+    let width = told.iter().map(|(id, _)| id.len()).max().unwrap_or(0);
+    let lines: String = told.iter().map(|(id, state)| format!("{id:width$}  {state}\n")).collect();
+    io.out.write_all(lines.as_bytes()).map_err(|error| Failure::output(&error))
 }
 
 fn config(args: &ConfigArgs, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<(), Failure> {

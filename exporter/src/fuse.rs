@@ -256,9 +256,10 @@ impl Fuser {
         let sharing = self.ledger.sharing();
         let composer = self.composer(&sharing);
         let subjects = self.subjects(pid);
+        let now = (at, self.header.clock);
         let told = pid.map(|_| subjects.iter().map(|space| space.id).collect());
         Report {
-            accesses: section(&self.accesses, &self.ledger, &self.tables, told.as_ref(), at),
+            accesses: section(&self.accesses, &self.ledger, &self.tables, told.as_ref(), now),
             scan_seconds: self.scan_seconds.clone(),
             about: Some(Arc::clone(&self.about)),
             ..composer.report(&subjects, &self.history, self.source, at)

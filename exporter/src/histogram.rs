@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exemplar::Exemplars;
+
 /// The finest scale; Prometheus reads none that is finer.
 const MAX_SCALE: u8 = 8;
 /// Buckets at most, as many as the OpenTelemetry SDKs have.
@@ -45,6 +47,9 @@ pub struct Histogram {
     /// The largest value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
+    /// Observations that stand for others; no part of a document.
+    #[serde(skip)]
+    pub exemplars: Exemplars,
     /// Weight that is no whole count yet.
     #[serde(skip)]
     carry: f64,
@@ -70,7 +75,7 @@ impl From<Unchecked> for Histogram {
         if scale > MAX_SCALE || offset.checked_abs().is_none_or(|at| at > reach) || !few {
             return Self::default();
         }
-        Self { scale, offset, counts, zero, sum, min, max, carry: 0.0 }
+        Self { scale, offset, counts, zero, sum, min, max, ..Self::default() }
     }
 }
 
@@ -84,6 +89,7 @@ impl Default for Histogram {
             sum: 0.0,
             min: None,
             max: None,
+            exemplars: Exemplars::default(),
             carry: 0.0,
         }
     }
@@ -127,6 +133,7 @@ impl Histogram {
         let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
         self.zero = self.zero.saturating_add(other.zero);
         self.sum += other.sum;
+        self.exemplars.merge(&other.exemplars);
         (self.min, self.max) = (least(self.min, other.min), most(self.max, other.max));
     }
 
@@ -177,6 +184,7 @@ impl Histogram {
             sum: self.sum - earlier.sum,
             min: None,
             max: None,
+            exemplars: self.exemplars.clone(),
             ..*self
         }
     }

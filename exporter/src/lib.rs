@@ -14,6 +14,7 @@ pub mod cost;
 pub mod daemon;
 pub mod encode;
 pub mod engine;
+pub mod exemplar;
 pub mod exporting;
 mod folding;
 pub mod fuse;

@@ -7,6 +7,7 @@ use memprov_perfmem::Verdict;
 use serde::{Deserialize, Serialize};
 
 mod calls;
+pub mod code;
 mod rules;
 
 /// The schema of `memprov check --output json`.

@@ -232,7 +232,7 @@ fn maximal() -> Report {
         withheld: Some("few_samples".into()),
     };
     let measured = Measured { time: Some(located.clone()), count: located };
-    let accesses = report.accesses.as_mut().unwrap();
+    let accesses = report.accesses.as_mut().expect("sparse() has some");
     let row = &mut accesses.owners[0];
     (row.space, row.pid, row.start_time) = (Some("1f".into()), Some(4242), Some(77));
     (row.cgroup, row.container) = (Some("/docker/ab12".into()), Some("ab12".into()));

@@ -2,6 +2,27 @@
 
 use crate::{Attribute, Instrument, Key, Metric, Number, Type, attribute};
 
+/// Of an exemplar, whose it is where it has not one owner.
+pub const AMBIGUITY: Key = Key("ambiguity");
+
+/// Values of [`AMBIGUITY`].
+pub mod ambiguity {
+    /// It has one owner.
+    pub const NONE: &str = "none";
+    /// It can be one of several owners'.
+    pub const AMBIGUOUS: &str = "ambiguous";
+    /// Nothing was mapped at its address.
+    pub const UNOWNED: &str = "unowned";
+    /// What was mapped at its address is not known.
+    pub const UNKNOWN: &str = "unknown";
+    /// Its address is the kernel's.
+    pub const KERNEL: &str = "kernel";
+    /// It has no address.
+    pub const NO_ADDRESS: &str = "no_address";
+    /// All of them.
+    pub const ALL: &[&str] = &[NONE, AMBIGUOUS, UNOWNED, UNKNOWN, KERNEL, NO_ADDRESS];
+}
+
 /// Id of the container, from its cgroup.
 pub const CONTAINER_ID: Key = Key("container.id");
 
@@ -333,11 +354,17 @@ pub const PROCESS_EXECUTABLE_NAME: Key = Key("process.executable.name");
 /// Process id.
 pub const PROCESS_PID: Key = Key("process.pid");
 
+/// Of an exemplar, how many events it stands for, the period of sampling.
+pub const RATE: Key = Key("rate");
+
 /// A UUID that the host and the container, unit or process make; the same after a restart of the agent.
 pub const SERVICE_INSTANCE_ID: Key = Key("service.instance.id");
 
 /// Name of the unit, else of the container's oldest process; `host` for processes in neither, `memprov` for the agent and for what several processes map.
 pub const SERVICE_NAME: Key = Key("service.name");
+
+/// Of an exemplar, what its host can tell (`memprov explain`).
+pub const SUPPORT_CODE: Key = Key("support.code");
 
 /// Whether a page fault waited for the disk.
 pub const SYSTEM_PAGING_FAULT_TYPE: Key = Key("system.paging.fault.type");
@@ -398,6 +425,9 @@ pub const ACCESS_LATENCY: Metric = Metric {
         attribute(OWNER_KIND, Type::Text, false, owner_kind::ALL),
         attribute(OWNER_NAME, Type::Text, false, &[]),
         attribute(OVERFLOW, Type::Bool, false, &[]),
+        attribute(RATE, Type::Text, false, &[]),
+        attribute(SUPPORT_CODE, Type::Text, false, &[]),
+        attribute(AMBIGUITY, Type::Text, false, ambiguity::ALL),
     ],
 };
 

@@ -17,6 +17,8 @@ use crate::histogram::Histogram;
 use crate::owners::{Naming, Owner};
 use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured, ShareRow};
 use crate::tables::Tables;
+use crate::trace::Clock;
+use crate::wall;
 
 /// Slots added up.
 #[derive(Default)]
@@ -41,7 +43,7 @@ impl Sum {
         }
     }
 
-    fn told(self) -> AccessSums {
+    fn told(self, clock: Clock) -> AccessSums {
         let slices: Vec<Sums> = self.slices.into_values().collect();
         let outcomes = Outcome::ALL.into_iter().zip(self.outcomes).filter(|(_, n)| *n > 0);
         let placed = |method| {
@@ -54,12 +56,15 @@ impl Sum {
             let time = (self.timed > 0).then(|| located(Measure::Time));
             (method.id().to_owned(), Measured { time, count: located(Measure::Count) })
         });
+        let mut latency = self.latency;
+        let clock = |at| wall::unix_nanos(clock, MonoTime(at));
+        latency.exemplars = latency.exemplars.by(clock);
         AccessSums {
             samples: outcomes.map(|(outcome, n)| (outcome.id().to_owned(), n)).collect(),
             timed: self.timed,
             conflicts: self.conflicts,
             methods: methods.collect(),
-            latency: (self.timed > 0).then_some(self.latency),
+            latency: (self.timed > 0).then_some(latency),
         }
     }
 }
@@ -104,7 +109,7 @@ pub fn section(
     ledger: &Ledger,
     tables: &Tables,
     spaces: Option<&HashSet<SpaceId>>,
-    at: MonoTime,
+    (at, clock): (MonoTime, Clock),
 ) -> Option<Accesses> {
     let (none, images) = (BTreeSet::new(), images(tally, ledger));
     let mut rows: BTreeMap<(Option<SpaceId>, Population, String), (Owner, Sum)> = BTreeMap::new();
@@ -143,7 +148,7 @@ pub fn section(
             name: owner.name,
             caller: owner.caller,
             population: word(population),
-            sums: sum.told(),
+            sums: sum.told(clock),
         }
     };
     let mut owners: Vec<AccessRow> = rows.into_iter().map(row).collect();
@@ -152,7 +157,7 @@ pub fn section(
         (most, row.pid, row.id.clone())
     });
     (!owners.is_empty()).then(|| Accesses {
-        totals: totals.into_iter().map(|(of, sum)| (word(of), sum.told())).collect(),
+        totals: totals.into_iter().map(|(of, sum)| (word(of), sum.told(clock))).collect(),
         owners,
     })
 }

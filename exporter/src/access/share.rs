@@ -168,6 +168,12 @@ mod tests {
         }
     }
 
+    fn whole(number: f64) -> usize {
+        #[expect(clippy::cast_possible_truncation, reason = "small and not negative")]
+        let whole = number as usize;
+        whole
+    }
+
     /// A mix of accesses: so many are remote, and take so many times as long, with such a spread of both.
     #[derive(Clone, Copy, Debug)]
     struct Mix {
@@ -197,7 +203,7 @@ mod tests {
         fn run(self, random: &mut Random, samples: usize) -> Result<Share, Withheld> {
             let mut slices = [Slice::default(); 20];
             for _ in 0..samples {
-                let at = (random.next() * slices.len() as f64) as usize;
+                let at = whole(random.next() * slices.len() as f64);
                 let remote = random.next() < self.remote;
                 let latency = random.latency(self.sigma);
                 match remote {
@@ -245,7 +251,7 @@ mod tests {
             let spread = (mix.sigma * mix.sigma).exp() * mix.slower;
             let mut near = 0;
             for _ in 0..200 {
-                let told = mix.run(&mut random, (2_600.0 * spread) as usize).unwrap();
+                let told = mix.run(&mut random, whole(2_600.0 * spread)).unwrap();
                 assert!(told.effective >= 2_500.0, "{mix:?}: {}", told.effective);
                 near += u32::from((told.share - mix.truth()).abs() <= 0.03);
             }
@@ -268,7 +274,7 @@ mod tests {
         };
         assert!(look(&mut || 64).hi < 0.01);
         let mut random = Random(7);
-        let told = look(&mut || 32 + (random.next() * 64.0) as u64);
+        let told = look(&mut || 32 + whole(random.next() * 64.0) as u64);
         assert!(told.lo < 0.5 && 0.5 < told.hi && told.hi - told.lo < 0.06, "{told:?}");
     }
 

@@ -17,7 +17,8 @@ use memprov_ledger::time::MonoTime;
 use super::locality::{Topology, contradict};
 use super::slices::{Grid, Slices};
 use super::sums::Sums;
-use crate::histogram::Histogram;
+use crate::exemplar::{Exemplar, Exemplars};
+use crate::histogram::{CYCLES, Histogram};
 
 /// Owners at most; each holds up to 9 KiB.
 const SLOTS: usize = 1024;
@@ -115,7 +116,7 @@ pub struct Slot {
     pub sums: Sums,
     /// In the window.
     pub slices: Slices,
-    /// Cycles of its samples, each counted as often as its period says.
+    /// Cycles of its samples, each counted as often as its period says; exemplars are of the pane that is open.
     pub latency: Histogram,
     /// Samples by [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
@@ -165,7 +166,8 @@ impl Tally {
         };
         let went = self.topology.went(access);
         // One of a fixed period, of which nothing is said, stands for itself.
-        let period = float(access.period.unwrap_or(1));
+        let events = access.period.unwrap_or(1);
+        let period = float(events);
         let cycles = possible.map(float);
         let at = access.when.end;
         let recent = self.grid.enter(at);
@@ -176,6 +178,10 @@ impl Tally {
         slot.sums.add(period, cycles, went);
         if let Some(cycles) = cycles {
             slot.latency.record(cycles, period);
+            let ambiguity = (outcome != Outcome::Attributed).then(|| outcome.id());
+            let seed = at.0 ^ access.address.unwrap_or(0).rotate_left(32);
+            let one = Exemplar::new(at.0, cycles, events, ambiguity);
+            slot.latency.exemplars.offer(&CYCLES, period, seed, one);
         }
         if recent {
             slot.slices.at(&self.grid, at).add(period, cycles, went);
@@ -266,6 +272,7 @@ impl Tally {
     /// A pane ended at `at`: forgets whom nothing was sampled of within the window, and who does not live any more.
     pub fn close(&mut self, ledger: &Ledger, at: MonoTime) {
         self.shortcuts.clear();
+        self.slots.iter_mut().for_each(|(_, slot)| slot.latency.exemplars = Exemplars::default());
         let live: HashMap<SpaceId, _> = ledger.spaces().map(|space| (space.id, space)).collect();
         for (space, known) in &mut self.residents {
             if let Some(space) = live.get(space) {

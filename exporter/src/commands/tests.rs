@@ -379,3 +379,16 @@ fn a_reader_that_has_seen_enough_hears_no_complaint() {
     assert_ne!(dispatch(args, &[], &Notes::default(), &mut io), 0);
     assert!(err.is_empty());
 }
+
+#[test]
+fn a_support_code_is_explained_and_anything_else_is_wrong_usage() {
+    let done = call(&["explain", "1oh2k9"], &[], false);
+    assert_eq!(done.status, 0, "{}", done.err);
+    assert!(done.out.starts_with("mapping.lifecycle       unavailable\n"), "{}", done.out);
+    assert_eq!(done.out.lines().count(), 14);
+    let done = call(&["explain", "zebra"], &[], false);
+    assert_eq!(
+        (done.status, &*done.err),
+        (64, "memprov: this is no support code of this version\n")
+    );
+}

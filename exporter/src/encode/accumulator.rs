@@ -22,6 +22,7 @@ use super::words::order;
 use crate::config::{Detail, Grain};
 use crate::otlp::{Fate, Feed, Shipment};
 use crate::report::Report;
+use crate::support::code;
 
 /// Encoded bytes of one part: below the 4 MiB that a gRPC server takes unless told otherwise.
 const PART: usize = 3 << 20;
@@ -75,6 +76,8 @@ pub struct Accumulator {
     places: Admission<Place>,
     members: BTreeMap<Place, Member>,
     pane: Option<Pane>,
+    /// The code of what the host can tell, for exemplars.
+    support: String,
     /// When all series end, once what was taken in is shipped.
     close: Option<u64>,
     /// Number of the last shipment.
@@ -118,6 +121,7 @@ impl Accumulator {
             accesses: accesses::Seen::default(),
             members: BTreeMap::new(),
             pane: None,
+            support: String::new(),
             close: None,
             number: 0,
             under_way: false,
@@ -153,6 +157,7 @@ impl Accumulator {
         let groups = groups(report, *grain, detail, oldest, seen);
         let groups = self.within_cap(groups, pane.end);
         let about = report.about.clone().unwrap_or_default();
+        self.support = code::encode(&about.support);
         let as_of = groups.values().fold(None, |as_of, group| older(as_of, group.as_of));
         let mut ending = ENDING.saturating_sub(self.ending());
         for (place, member) in &mut self.members {
@@ -266,7 +271,7 @@ impl Accumulator {
         self.panes.replaced += u64::from(self.under_way);
         (self.fresh, self.under_way, self.at_stake) = (false, true, 0);
         self.number += 1;
-        let mut packer = Packer::new(limit, style);
+        let mut packer = Packer::new(limit, style, &self.support);
         for (number, member) in self.members.values_mut().enumerate() {
             for stream in member.streams.values_mut() {
                 for (attributes, series) in &mut stream.series {

@@ -2,16 +2,17 @@
 //!
 //! Message format: opentelemetry-proto `metrics/v1/metrics.proto`.
 
-use memprov_semconv::{Instrument, Metric as Registered};
+use memprov_semconv::{self as semconv, Instrument, Key, Metric as Registered};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{
     AnyValue, InstrumentationScope, KeyValue, any_value::Value as Any,
 };
 use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets;
 use opentelemetry_proto::tonic::metrics::v1::{
-    AggregationTemporality, DataPointFlags, ExponentialHistogram, ExponentialHistogramDataPoint,
-    Gauge, Histogram as ExplicitHistogram, HistogramDataPoint, Metric, NumberDataPoint,
-    ResourceMetrics, ScopeMetrics, Sum as CountedSum, metric::Data, number_data_point::Value as Is,
+    AggregationTemporality, DataPointFlags, Exemplar as Told, ExponentialHistogram,
+    ExponentialHistogramDataPoint, Gauge, Histogram as ExplicitHistogram, HistogramDataPoint,
+    Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum as CountedSum, exemplar,
+    metric::Data, number_data_point::Value as Is,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
@@ -21,6 +22,7 @@ use super::series::Sum;
 use super::view::Style;
 use super::words::{Attributes, Value};
 use crate::config::Histograms;
+use crate::exemplar::Exemplar;
 use crate::histogram::{Bounds, CYCLES, Histogram, SECONDS};
 
 /// Bytes that tag and length of one message take at most.
@@ -36,9 +38,11 @@ pub(super) struct Point<'a> {
 }
 
 /// Packs points into requests of bounded size. Each request repeats whose points it holds.
-pub(super) struct Packer {
+pub(super) struct Packer<'a> {
     limit: usize,
     style: Style,
+    /// The support matrix as a code, for exemplars.
+    support: &'a str,
     parts: Vec<ExportMetricsServiceRequest>,
     /// No less than the encoded bytes of the last part.
     size: usize,
@@ -46,10 +50,10 @@ pub(super) struct Packer {
     open: Option<(usize, &'static str)>,
 }
 
-impl Packer {
+impl<'a> Packer<'a> {
     /// Parts of at most `limit` bytes, but for a point that is larger with all that is around it.
-    pub(super) fn new(limit: usize, style: Style) -> Self {
-        Self { limit, style, parts: Vec::new(), size: 0, open: None }
+    pub(super) fn new(limit: usize, style: Style, support: &'a str) -> Self {
+        Self { limit, style, support, parts: Vec::new(), size: 0, open: None }
     }
 
     /// Adds a point of a metric of resource number `number`.
@@ -59,7 +63,7 @@ impl Packer {
         metric: &'static Registered,
         point: &Point<'_>,
     ) {
-        let point = Encoded::of(metric, point, self.style.histograms);
+        let point = Encoded::of(metric, point, self.style.histograms, self.support);
         let cost = point.size() + FRAME;
         let mut around = self.around(number, resource, metric);
         if self.parts.is_empty() || self.open.is_some() && self.size + around + cost > self.limit {
@@ -114,7 +118,7 @@ enum Encoded {
 }
 
 impl Encoded {
-    fn of(metric: &Registered, point: &Point<'_>, histograms: Histograms) -> Self {
+    fn of(metric: &Registered, point: &Point<'_>, histograms: Histograms, support: &str) -> Self {
         let attributes = attributes(point.attributes);
         let (start_time_unix_nano, time_unix_nano) = (point.start, point.time);
         let flags = match point.value {
@@ -125,9 +129,14 @@ impl Encoded {
             Some(Sum::Histogram(histogram)) => Some(histogram.as_ref()),
             Some(Sum::Number(_)) | None => None,
         };
+        let exemplars = |h: &Histogram| {
+            let inside = h.exemplars.within(point.start, point.time);
+            inside.map(|one| exemplar(one, support)).collect()
+        };
         match (metric.instrument, histograms) {
             (Instrument::Histogram, Histograms::Explicit) => Self::Explicit(HistogramDataPoint {
                 attributes,
+                exemplars: histogram.map(exemplars).unwrap_or_default(),
                 start_time_unix_nano,
                 time_unix_nano,
                 flags,
@@ -139,7 +148,6 @@ impl Encoded {
                     .unwrap_or_default(),
                 min: histogram.and_then(|h| h.min),
                 max: histogram.and_then(|h| h.max),
-                ..Default::default()
             }),
             (Instrument::Histogram, Histograms::Exponential) => {
                 let buckets = |h: &Histogram| Buckets {
@@ -148,6 +156,7 @@ impl Encoded {
                 };
                 Self::Exponential(ExponentialHistogramDataPoint {
                     attributes,
+                    exemplars: histogram.map(exemplars).unwrap_or_default(),
                     start_time_unix_nano,
                     time_unix_nano,
                     flags,
@@ -199,6 +208,23 @@ impl Encoded {
             // The header was made for the same metric in the same style.
             (Self::Number(_) | Self::Explicit(_) | Self::Exponential(_), _) => {}
         }
+    }
+}
+
+/// An exemplar without trace and span: who ran then is not known. Its attributes have 65 characters at most, as
+/// OpenMetrics takes no more beside the ids.
+fn exemplar(one: &Exemplar, support: &str) -> Told {
+    let text = |key: Key, text: &str| attribute(key.as_str(), Any::StringValue(text.to_owned()));
+    let attributes = [
+        text(semconv::RATE, &one.rate.to_string()),
+        text(semconv::SUPPORT_CODE, support),
+        text(semconv::AMBIGUITY, one.ambiguity.unwrap_or("none")),
+    ];
+    Told {
+        filtered_attributes: attributes.into(),
+        time_unix_nano: one.at,
+        value: Some(exemplar::Value::AsDouble(one.value)),
+        ..Default::default()
     }
 }
 

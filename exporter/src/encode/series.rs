@@ -165,6 +165,8 @@ impl Sum {
             (Self::Histogram(a), Self::Histogram(b)) => {
                 let mut sum = a.as_ref().clone();
                 sum.merge(b);
+                // Those of earlier panes have been told.
+                sum.exemplars = b.exemplars.clone();
                 Self::Histogram(Arc::new(sum))
             }
             (_, added) => added.clone(),

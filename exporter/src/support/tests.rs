@@ -288,3 +288,11 @@ fn the_document_has_the_documented_fields() {
         }
     }
 }
+
+#[test]
+fn every_capability_of_a_code_exists() {
+    let matrix = Matrix::of(&full());
+    for id in super::code::CODED {
+        assert!(matrix.get(id).is_some(), "{id}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use memprov_ledger::evidence::Served;
 
-use crate::rig::{BEGIN, REMOTE, Random, apply, fuser, load, row, told};
+use crate::rig::{BEGIN, REMOTE, Random, apply, fuser, load, row, told, whole};
 
 /// Runs.
 const RUNS: usize = 2_000;
@@ -54,11 +54,11 @@ fn of_all_runs_the_interval_holds_the_truth_in_95_of_100_and_is_narrow() {
         let mut accesses = Vec::new();
         for (number, mix) in MIXES.iter().enumerate() {
             for _ in 0..mix.samples {
-                let at = BEGIN + (random.next() * LASTS as f64) as u64;
+                let at = BEGIN + whole(random.next() * LASTS as f64);
                 let remote = random.next() < mix.remote;
                 let cycles = mix.cycles[usize::from(!remote)] * random.spread(mix.sigma);
                 let served = if remote { REMOTE } else { Served::Local };
-                let mut access = load(number, at, cycles.round() as u64, served);
+                let mut access = load(number, at, whole(cycles.round()), served);
                 access.period = Some(10_007);
                 accesses.push(access);
             }
@@ -125,7 +125,7 @@ fn a_period_that_beats_with_the_workload_lies_and_a_random_one_does_not() {
     let fixed = share(&mut || 64);
     assert!(fixed.shares["remote"].hi < 0.01, "{fixed:?}");
     let mut random = Random(3);
-    let drawn = share(&mut || 1 + (-(1.0 - random.next()).ln() * 64.0) as u64);
+    let drawn = share(&mut || 1 + whole(-(1.0 - random.next()).ln() * 64.0));
     let remote = drawn.shares["remote"];
     assert!(remote.lo < 0.5 && 0.5 < remote.hi && remote.hi - remote.lo < 0.15, "{drawn:?}");
 }

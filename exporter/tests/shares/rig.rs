@@ -46,6 +46,13 @@ impl Random {
     }
 }
 
+/// A number without its fraction.
+pub(crate) fn whole(number: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, reason = "small and not negative")]
+    let whole = number as u64;
+    whole
+}
+
 /// A fuser that knows process [`PID`] with mappings of these names.
 pub(crate) fn fuser(names: &[&str]) -> Fuser {
     let header = Header {

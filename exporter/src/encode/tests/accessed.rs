@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::encode::ACCESSES;
-use crate::histogram::Histogram;
+use crate::exemplar::Exemplar;
+use crate::histogram::{CYCLES, Histogram};
 use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured};
+use crate::support::code;
 
 /// An owner's samples: so many remote ones and local ones of 300 and 100 cycles, in a space.
 fn row(space: &str, id: &str, remote: u64, local: u64) -> AccessRow {
@@ -130,4 +132,33 @@ fn an_owner_with_much_access_time_is_named_before_one_with_some_more_memory() {
     let options = Options { owners: 2, ..all() };
     let request = with(&report, options);
     assert!(told(&request, "memprov.access.time").contains_key("0bremote"));
+}
+
+#[test]
+fn exemplars_are_one_a_bucket_inside_the_window_short_and_say_what_the_host_can_tell() {
+    let mut one = row("1", "01", 2, 3);
+    let latency = one.sums.latency.as_mut().unwrap();
+    for (number, cycles) in (0..400).zip([100.0, 110.0, 300.0, 301.0].into_iter().cycle()) {
+        let sample = Exemplar::new(START + 1 + number, cycles, 10_007, Some("ambiguous"));
+        latency.exemplars.offer(&CYCLES, 10_007.0, number, sample);
+    }
+    let early = Exemplar::new(START - 5, 5000.0, 1, None);
+    latency.exemplars.offer(&CYCLES, 1.0, 1, early);
+    let request = encode(&with_rows(vec![one]));
+    let metrics = request.resource_metrics.iter().flat_map(|r| &r.scope_metrics[0].metrics);
+    let points = metrics.filter_map(|metric| match metric.data.as_ref() {
+        Some(Data::Histogram(h)) if metric.name == "memprov.access.latency" => Some(&h.data_points),
+        _ => None,
+    });
+    let exemplars: Vec<_> = points.flatten().flat_map(|point| &point.exemplars).collect();
+    assert_eq!(exemplars.len(), 2, "{exemplars:?}");
+    for told in exemplars {
+        assert!((START..=WINDOW.end).contains(&told.time_unix_nano));
+        let words = texts(&told.filtered_attributes);
+        let length: usize = words.iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(length <= 65, "{words:?}");
+        assert_eq!((&*words["rate"], &*words["ambiguity"]), ("10007", "ambiguous"));
+        let matrix = code::decode(&words["support.code"]).unwrap();
+        assert_eq!(matrix[0], ("mapping.lifecycle", "available"));
+    }
 }

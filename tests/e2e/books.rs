@@ -2,7 +2,9 @@
 
 /// What a book's totals are, over the kinds of memory that Rss counts.
 pub(crate) fn total(quantity: &str) -> String {
-    format!("memprov_memory_{quantity}_bytes{{memprov_kind!~\"swap|hugetlb\"}}")
+    format!(
+        "memprov_memory_{quantity}_bytes{{memprov_book=\"process\",memprov_kind!~\"swap|hugetlb\"}}"
+    )
 }
 
 /// What is left of owners + shared + unattributed + skew when the kernel's own total is taken away.

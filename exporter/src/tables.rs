@@ -57,7 +57,8 @@ impl Tables {
         self.names.insert(function, name.map(Arc::from));
     }
 
-    /// What must be told before evidence that names `stacks`, in an order that does not depend on chance.
+    /// What must be told before evidence that names `stacks`, in an order that does not depend on chance. Names come before
+    /// the stacks that need them: whoever takes them in has nothing to look up.
     #[must_use]
     pub fn told(&self, stacks: &BTreeSet<StackId>) -> Vec<Line> {
         let known: Vec<(StackId, &Arc<Stack>)> =
@@ -75,7 +76,7 @@ impl Tables {
         };
         let modules = used.into_iter().filter_map(module);
         let stacks = known.into_iter().map(stack);
-        modules.chain(stacks).chain(functions.into_iter().filter_map(name)).collect()
+        modules.chain(functions.into_iter().filter_map(name)).chain(stacks).collect()
     }
 
     /// Forgets stacks below `stacks` that are not `live`, and the modules and names that only those need.
@@ -170,6 +171,27 @@ mod tests {
         assert_eq!((tables.modules.len(), tables.names.len(), tables.frames), (3, 3, 3));
         // Told anew under another id, it is named anew.
         assert_eq!(tables.stack(StackId(5), stack(5, 16, 1)), [(ModuleId(5), 16)]);
+    }
+
+    #[test]
+    fn who_takes_in_what_another_told_asks_for_no_name_that_was_told() {
+        let mut one = Tables::default();
+        for n in 1..=2 {
+            one.module(ModuleId(n), module("m"));
+            one.stack(StackId(n), stack(n, 16, 1));
+        }
+        one.name((ModuleId(1), 16), Some("f".to_owned()));
+        let mut other = Tables::default();
+        let mut asked = Vec::new();
+        for line in one.told(&BTreeSet::from([StackId(1), StackId(2)])) {
+            match line {
+                Line::Module { id, module } => other.module(id, module),
+                Line::Stack { id, stack } => asked.extend(other.stack(id, stack)),
+                Line::Name { module, function, name } => other.name((module, function), name),
+                line => panic!("{line:?} is no line of a table"),
+            }
+        }
+        assert_eq!(asked, [(ModuleId(2), 16)]);
     }
 
     #[test]

@@ -761,6 +761,16 @@ pub const SAMPLING_PERIOD: Metric = Metric {
     ],
 };
 
+/// NUMA nodes that hold memory.
+pub const NUMA_NODES: Metric = Metric {
+    name: "memprov.numa.nodes",
+    unit: "{node}",
+    instrument: Instrument::Gauge,
+    number: Number::Int,
+    brief: "NUMA nodes that hold memory.",
+    attributes: &[],
+};
+
 /// Always 1; its attribute says which settings are in effect.
 pub const CONFIG_INFO: Metric = Metric {
     name: "memprov.config.info",
@@ -900,6 +910,7 @@ pub const ALL: &[&Metric] = &[
     &SUPPORT,
     &COVERAGE,
     &SAMPLING_PERIOD,
+    &NUMA_NODES,
     &CONFIG_INFO,
     &CONFIG_RELOADS,
     &EXPORT_REQUESTS,

@@ -50,6 +50,9 @@ pub(super) fn say(
         rows.one(&semconv::SUPPORT, &key, level(1));
     }
     coverage(report, rows);
+    if report.host.nodes > 0 {
+        rows.one(&semconv::NUMA_NODES, &[], level(report.host.nodes.into()));
+    }
     rows.one(
         &semconv::BUILD_INFO,
         &[word(semconv::BUILD_VERSION, env!("CARGO_PKG_VERSION"))],

@@ -126,7 +126,7 @@ fn report(processes: Vec<Process>) -> Report {
         generated_at: "2026-09-21T14:14:20Z".to_owned(),
         watching_since: "2026-09-21T14:13:20Z".to_owned(),
         mechanism: None,
-        host: Host::default(),
+        host: Host { nodes: 2, ..Host::default() },
         processes,
         cgroups: Vec::new(),
         shared: vec![SharedRow {

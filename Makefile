@@ -5,6 +5,7 @@
 # make test    every test; what was skipped, and why, at the end
 # make e2e     from a workload to a query: memprov, two Collectors, Prometheus (part of test)
 # make collector, collector-full   the Collectors of otel-collector/
+# make dashboards   writes dashboards/*.json from their descriptions
 # make bench   benchmarks
 # make deb     the Debian package; make package-test installs, upgrades and purges it in a guest
 # make lint    formats and lints, changing nothing
@@ -19,7 +20,7 @@ STATIC_TARGET = x86_64-unknown-linux-gnu
 ACCEPT = ../shared/accept/accept.py
 
 .DEFAULT_GOAL := build
-.PHONY: setup build static run test e2e collector collector-full bench deb package-test lint accept
+.PHONY: setup build static run test e2e collector collector-full dashboards bench deb package-test lint accept
 
 setup:
 	@.ci/setup test
@@ -59,6 +60,10 @@ collector-full:
 	@cd otel-collector && bin=$$(./build full)/otelcol-memprov && \
 		K8S_NODE_NAME=any $$bin validate --config=agent.yaml --config=agent-k8s.yaml && \
 		$$bin validate --config=gateway.yaml --config=scrape.yaml && echo $$bin
+
+dashboards:
+	@.ci/setup go
+	@$$(otel-collector/build dashboards)/dashboards dashboards
 
 bench:
 	@.ci/setup build

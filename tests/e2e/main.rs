@@ -6,10 +6,12 @@
 
 mod books;
 mod container;
+mod dashboards;
 mod documented;
 mod interruptions;
 mod join;
 mod manifests;
+mod panels;
 mod programs;
 mod promql;
 mod scene;

@@ -55,7 +55,7 @@ fn expected(phase: &Phase) -> BTreeMap<String, f64> {
 }
 
 /// A whole number as a query has it.
-fn exact(number: u64) -> f64 {
+pub(crate) fn exact(number: u64) -> f64 {
     let (high, low) = (number >> 32, number & u64::from(u32::MAX));
     let half = |half: u64| f64::from(u32::try_from(half).expect("32 bits"));
     assert!(high < 1 << 21, "{number} is beyond what a query can hold exactly");

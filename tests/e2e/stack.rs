@@ -2,6 +2,7 @@
 //! their configurations. Only ports, directories and waits are set from here.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use memprov_tests::otlp::Kept;
@@ -183,7 +184,11 @@ fn text(url: &str) -> String {
 /// Prometheus with the configuration that is shipped, and one more job that scrapes the gateway.
 fn prometheus(programs: PathBuf, files: &Path, port: u16, scrape: u16) -> Recipe {
     let shipped = root().join("otel-collector/prometheus.yml");
-    let mut configuration = fs::read_to_string(&shipped).expect("prometheus.yml is shipped");
+    let configuration = fs::read_to_string(&shipped).expect("prometheus.yml is shipped");
+    // A pane is a second here.
+    let mut configuration =
+        configuration.replace("evaluation_interval: 60s", "evaluation_interval: 1s");
+    symlink(root().join("dashboards/rules"), files.join("rules")).expect("the rules are linked");
     // What is scraped is kept apart, so that queries of what was pushed stay as they are.
     configuration.push_str(&format!(
         "

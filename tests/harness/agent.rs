@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -50,9 +51,27 @@ impl Agent {
     /// # Errors
     /// When it can't be started.
     pub fn watching_with(pid: u32, settings: &[&str]) -> Result<Self, String> {
-        let more: Vec<&Path> =
-            settings.iter().flat_map(|set| ["--set", *set]).map(Path::new).collect();
-        Self::start("run", &[pid], &more)
+        Self::start("run", &[pid], &set(settings))
+    }
+
+    /// The same as a host of another name: with a machine id of its own.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn elsewhere(pid: u32, settings: &[&str], machine: &str) -> Result<Self, String> {
+        let home = home()?;
+        // The id is bound over that of this host, where nobody else sees it; the process stays the same one.
+        let (id, memprov) = (home.path().join("machine-id"), home.path().join("memprov"));
+        let script = format!(
+            "#!/bin/sh\nexec unshare --mount sh -c 'mount --bind {id} /etc/machine-id && exec {memprov} \"$@\"' sh \"$@\"\n",
+            id = id.display(),
+            memprov = host::memprov().display(),
+        );
+        let written = fs::write(&id, format!("{machine}\n"))
+            .and_then(|()| fs::write(&memprov, script))
+            .and_then(|()| fs::set_permissions(&memprov, fs::Permissions::from_mode(0o755)));
+        written.map_err(|e| format!("write {}: {e}", memprov.display()))?;
+        Self::start_in(home, memprov, "run", &[pid], &set(settings))
     }
 
     /// Records the evidence about `pids` and their descendants into `trace`.
@@ -64,9 +83,16 @@ impl Agent {
     }
 
     fn start(command: &str, pids: &[u32], more: &[&Path]) -> Result<Self, String> {
-        let memprov = host::memprov();
-        let home =
-            TempDir::with_prefix("memprov-test-").map_err(|e| format!("make a directory: {e}"))?;
+        Self::start_in(home()?, host::memprov(), command, pids, more)
+    }
+
+    fn start_in(
+        home: TempDir,
+        memprov: PathBuf,
+        command: &str,
+        pids: &[u32],
+        more: &[&Path],
+    ) -> Result<Self, String> {
         let state = home.path().join("state");
         fs::create_dir(&state).map_err(|e| format!("make {}: {e}", state.display()))?;
         let mut arguments: Vec<OsString> = [command, "--interval", "1s"].map(OsString::from).into();
@@ -84,6 +110,12 @@ impl Agent {
         self.ask_to_stop()?;
         self.child = spawn(&self.memprov, self.home.path(), &self.arguments)?;
         Ok(())
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     fn state(&self) -> PathBuf {
@@ -205,6 +237,16 @@ impl Agent {
         }
         Err(format!("memprov doesn't stop; log: {}", self.log()))
     }
+}
+
+/// A directory for one agent.
+fn home() -> Result<TempDir, String> {
+    TempDir::with_prefix("memprov-test-").map_err(|e| format!("make a directory: {e}"))
+}
+
+/// Settings as arguments.
+fn set<'a>(settings: &[&'a str]) -> Vec<&'a Path> {
+    settings.iter().flat_map(|set| ["--set", *set]).map(Path::new).collect()
 }
 
 /// Starts memprov; its log goes on where an earlier one ended.

@@ -1,6 +1,8 @@
 //! The shape of the workspace: who may name whom, which lints hold, how long a file may be.
 #![forbid(unsafe_code)]
 
+mod dashboards;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

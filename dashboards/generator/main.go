@@ -30,7 +30,7 @@ func main() {
 
 func run(directory string, check bool) error {
 	plugins.RegisterDefaultPlugins()
-	for _, one := range []board{owners, evidence} {
+	for _, one := range []board{owners, numa, evidence} {
 		path := filepath.Join(directory, one.name+".json")
 		made, err := one.json()
 		if err != nil {

@@ -129,6 +129,32 @@ fn a_trace_of_a_recording_replays_to_the_same_report() {
 }
 
 #[test]
+fn every_access_of_a_recording_is_in_the_report_as_somebodys_or_with_the_reason() {
+    let cases =
+        [("quipper/perf.data.weight_struct", 1725, 8), ("akshay-numatop/perf.data", 621, 12)];
+    for (name, cycles, kernel) in cases {
+        let Some(path) = recorded(name) else { return };
+        let report = reports(|all| {
+            let mut sink = |report: &Report| {
+                all(report);
+                Ok(())
+            };
+            Local.import(&path, None, &mut sink).unwrap();
+        })
+        .remove(0);
+        let told = report.accesses.as_ref().expect("there are samples");
+        let loads = &told.totals["loads"];
+        println!("{name}: {:?}", loads.samples);
+        assert_eq!(loads.samples.values().sum::<u64>(), 14, "{name}");
+        assert_eq!(loads.samples.get("kernel"), Some(&kernel), "{name}");
+        assert_eq!(loads.samples.get("attributed"), Some(&(14 - kernel)), "{name}");
+        let rows = told.owners.iter().flat_map(|row| row.sums.samples.values());
+        assert_eq!(rows.sum::<u64>(), 14, "{name}: rows add up to the total");
+        println!("{cycles} {:?}", loads.latency.as_ref().map(|latency| latency.sum));
+    }
+}
+
+#[test]
 fn a_redacted_trace_of_a_recording_names_no_path_and_has_as_many_accesses() {
     let Some(path) = recorded("akshay-numatop/perf.data") else { return };
     let folder = tempfile::tempdir().unwrap();

@@ -350,7 +350,7 @@ fn validate(options: &Options) -> Result<(), LoadError> {
 }
 
 /// An epoll of the rings' wake-ups. Edge-triggered, so that records that wait for the timer do not count as one.
-fn waiter(rings: &[&libbpf_rs::MapMut<'_>]) -> std::io::Result<OwnedFd> {
+pub(crate) fn waiter(rings: &[&libbpf_rs::MapMut<'_>]) -> std::io::Result<OwnedFd> {
     let wait = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for ring in rings {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -359,7 +359,7 @@ fn waiter(rings: &[&libbpf_rs::MapMut<'_>]) -> std::io::Result<OwnedFd> {
     Ok(wait)
 }
 
-fn wait_for(wait: &OwnedFd, timeout: Duration) -> Result<(), HookError> {
+pub(crate) fn wait_for(wait: &OwnedFd, timeout: Duration) -> Result<(), HookError> {
     let mut events = Vec::with_capacity(2);
     let timeout =
         Timespec::try_from(timeout).map_err(|e| HookError::Wait(std::io::Error::other(e)))?;
@@ -369,7 +369,7 @@ fn wait_for(wait: &OwnedFd, timeout: Duration) -> Result<(), HookError> {
     }
 }
 
-fn now() -> MonoTime {
+pub(crate) fn now() -> MonoTime {
     let now = clock_gettime(ClockId::Monotonic);
     let (seconds, nanos) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     MonoTime(seconds.unwrap_or(0) * 1_000_000_000 + nanos.unwrap_or(0))
@@ -380,6 +380,7 @@ fn end_of(evidence: &Evidence) -> MonoTime {
         Evidence::Lifecycle(lifecycle) => lifecycle.when.end,
         Evidence::Fault(fault) => fault.when.end,
         Evidence::Access(access) => access.when.end,
+        Evidence::Activity(activity) => activity.when.end,
         Evidence::Residency(residency) => residency.when.end,
         Evidence::Total(total) => total.when.end,
         Evidence::Recall(known) => known.when.end,

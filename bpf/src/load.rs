@@ -162,12 +162,12 @@ impl Loaded {
 }
 
 /// What the kernel's types say about the hooks.
-struct Kernel {
+pub(crate) struct Kernel {
     btf: Btf<'static>,
 }
 
 impl Kernel {
-    fn read() -> Result<Self, LoadError> {
+    pub(crate) fn read() -> Result<Self, LoadError> {
         let btf = Btf::from_vmlinux().map_err(|e| failed("read the kernel's BTF".to_owned(), e))?;
         Ok(Self { btf })
     }
@@ -183,9 +183,14 @@ impl Kernel {
 
     /// `sched_process_exit` has a third parameter (the first is BPF's own) since Linux 6.17.
     fn exit_tells_group(&self) -> bool {
-        let hook = self.btf.type_by_name::<Typedef<'_>>("btf_trace_sched_process_exit");
-        let proto = hook.and_then(|typedef| typedef.referenced_type().next_type());
-        proto.and_then(|ty| FuncProto::try_from(ty).ok()).is_some_and(|proto| proto.len() > 2)
+        self.parameters("sched_process_exit").is_some_and(|number| number > 2)
+    }
+
+    /// How many parameters a tracepoint has, BPF's own with them; `None` when there is no such tracepoint.
+    pub(crate) fn parameters(&self, tracepoint: &str) -> Option<usize> {
+        let hook = self.btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"))?;
+        let proto = hook.referenced_type().next_type()?;
+        FuncProto::try_from(proto).ok().map(|proto| proto.len())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::skeleton::types;
 
+pub(crate) use crate::skeleton::regions::types::{bss as regions_bss, region_record};
 pub(crate) use types::{call_record, name_record, record_head, side_head};
 
 /// A type of `abi.h`: integers and enums over integers only, no padding, any bits valid.
@@ -23,11 +24,17 @@ unsafe impl Wire for types::space {}
 // SAFETY: as above, of the types above.
 unsafe impl Wire for types::bss {}
 
+// SAFETY: as above.
+unsafe impl Wire for region_record {}
+// SAFETY: as above, of the type above and of u64.
+unsafe impl Wire for regions_bss {}
+
 const _: () = assert!(size_of::<record_head>() == 32);
 const _: () = assert!(size_of::<call_record>() == 72);
 const _: () = assert!(size_of::<name_record>() == 88);
 const _: () = assert!(size_of::<side_head>() == 72);
 const _: () = assert!(size_of::<types::space>() == 32);
+const _: () = assert!(size_of::<region_record>() == 48);
 
 /// Reads a value from the front of `bytes`; `None` when they are too few.
 pub(crate) fn read<T: Wire>(bytes: &[u8]) -> Option<T> {

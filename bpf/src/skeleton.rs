@@ -15,3 +15,8 @@
 )]
 
 include!(concat!(env!("OUT_DIR"), "/lifecycle.skel.rs"));
+
+/// Of the listener to DAMON: an object of its own, loaded when it is wanted.
+pub(crate) mod regions {
+    include!(concat!(env!("OUT_DIR"), "/regions.skel.rs"));
+}

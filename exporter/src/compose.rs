@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use memprov_ledger::activity::Heat;
 use memprov_ledger::book::{Closed, Kind, Row, Sharing, TouchTally};
 use memprov_ledger::evidence::{Backing, Counters, EvidenceClass, StackRef};
 use memprov_ledger::identity::{PAGE, SpaceId, Tgid};
@@ -17,14 +18,14 @@ use crate::fuse::Snapshot;
 use crate::histogram::Histogram;
 use crate::owners::{Naming, Owner};
 use crate::report::{
-    Book, Control, FaultShare, Faults, FirstTouch, OwnerRow, Process, Quantity, Report, SCHEMA,
-    SharedRow, TouchRow,
+    Book, Control, FaultShare, Faults, FirstTouch, Monitored, OwnerRow, Process, Quantity, Report,
+    SCHEMA, SharedRow, TouchRow,
 };
 use crate::stats::{fraction, scale, wilson, wilson_of};
 use crate::symbols::Stability;
 use crate::tables::Tables;
 use crate::trace::Header;
-use crate::wall;
+use crate::{usage, wall};
 
 /// Sampled units that a division by first touch rests on at least; below it is withheld.
 const UNITS: u64 = 20;
@@ -62,8 +63,10 @@ impl Composer<'_> {
         source: &str,
         at: MonoTime,
     ) -> Report {
-        let mut processes: Vec<Process> =
-            spaces.iter().flat_map(|space| self.processes(space, history.get(&space.id))).collect();
+        let mut processes: Vec<Process> = spaces
+            .iter()
+            .flat_map(|space| self.processes(space, history.get(&space.id), at))
+            .collect();
         processes.sort_by_key(|p| (p.start_time, p.pid));
         let clock = self.header.clock;
         Report {
@@ -76,6 +79,7 @@ impl Composer<'_> {
             processes,
             shared: self.shared(spaces),
             cgroups: charges::books(self.ledger, self.sharing, spaces, clock),
+            regions: self.regions(spaces, at),
             lost: self.ledger.lost().map(|(stream, n)| (stream.id().to_owned(), n)).collect(),
             agent: None,
             accesses: None,
@@ -130,13 +134,19 @@ impl Composer<'_> {
     }
 
     /// The processes of a space: the same books and owners in each.
-    fn processes(&self, space: &Space, history: Option<&VecDeque<Snapshot>>) -> Vec<Process> {
+    fn processes(
+        &self,
+        space: &Space,
+        history: Option<&VecDeque<Snapshot>>,
+        at: MonoTime,
+    ) -> Vec<Process> {
         let (Some(closed), Some(scan)) = (self.sharing.close(space), space.scan.as_ref()) else {
             return Vec::new();
         };
         let sums = self.sums(&closed);
+        let heat = Some(space.heat()).filter(|heat| usage::fresh(heat, at));
         let mut owners: Vec<OwnerRow> =
-            sums.values().map(|sum| self.row(sum, &closed, history)).collect();
+            sums.values().map(|sum| self.row(sum, &closed, heat, history)).collect();
         owners.sort_by(|a, b| {
             (b.resident.bytes, b.reserved.bytes, &a.id).cmp(&(
                 a.resident.bytes,
@@ -176,7 +186,22 @@ impl Composer<'_> {
         space.tgids.iter().map(of).collect()
     }
 
-    fn row(&self, sum: &Sum, closed: &Closed, history: Option<&VecDeque<Snapshot>>) -> OwnerRow {
+    /// What monitors found that still speak: of the processes of `spaces`, and of physical memory.
+    fn regions(&self, spaces: &[&Space], at: MonoTime) -> Vec<Monitored> {
+        let physical = self.ledger.physical().map(|(_, heat)| (None, heat));
+        let processes =
+            spaces.iter().map(|space| (space.tgids.first().map(|tgid| tgid.0), space.heat()));
+        let fresh = physical.chain(processes).filter(|(_, heat)| usage::fresh(heat, at));
+        fresh.filter_map(|(pid, heat)| usage::monitored(pid, heat)).collect()
+    }
+
+    fn row(
+        &self,
+        sum: &Sum,
+        closed: &Closed,
+        heat: Option<&Heat>,
+        history: Option<&VecDeque<Snapshot>>,
+    ) -> OwnerRow {
         let Sum { owner, row } = sum;
         let id = owner.id();
         let resident = closed.pages_known.then(|| row.owned.rss());
@@ -209,6 +234,11 @@ impl Composer<'_> {
                 lo: None,
                 hi: None,
             }),
+            touched: row
+                .used
+                .as_ref()
+                .zip(heat)
+                .and_then(|(used, heat)| usage::touched(used, heat)),
             growth_per_minute: history
                 .zip(resident)
                 .and_then(|(h, resident)| growth(h, &id, resident, closed.as_of)),

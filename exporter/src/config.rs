@@ -84,6 +84,8 @@ pub struct Config {
     pub first_touch: FirstTouch,
     /// How mapping calls are observed.
     pub hooks: Hooks,
+    /// Which memory is used, as DAMON finds.
+    pub damon: Damon,
     /// Losses made on purpose, for tests. Not in the shipped file.
     pub inject: Inject,
 }
@@ -127,6 +129,24 @@ pub struct FirstTouch {
 pub struct Hooks {
     /// The mechanism.
     pub mechanism: Mechanism,
+}
+
+/// Which memory is used, as DAMON finds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Damon {
+    /// Whose findings are read.
+    pub mode: DamonMode,
+}
+
+choice! {
+    /// Whose findings are read.
+    DamonMode {
+        /// Nobody's.
+        Off = "off",
+        /// Those of a monitor that somebody else runs, which is left alone.
+        Passive = "passive",
+    }
 }
 
 choice! {
@@ -201,6 +221,7 @@ impl Default for Config {
             rings: Rings { lifecycle: 4 << 20, stacks: 16 << 20 },
             first_touch: FirstTouch { enabled: true, probability: 0.01 },
             hooks: Hooks { mechanism: Mechanism::Auto },
+            damon: Damon { mode: DamonMode::Passive },
             inject: Inject::default(),
         }
     }

@@ -30,7 +30,7 @@ use crate::reload::Reload;
 use crate::screen::Screen;
 use crate::socket::{Handler, Refusal, Server, ServerError};
 use crate::sources::scans::chain;
-use crate::sources::{Input, hooks, names, scans, sideband};
+use crate::sources::{Input, hooks, names, regions, scans, sideband};
 use crate::statedir::{StateDir, StateDirError};
 use crate::support::{HookProbe, HookState, Matrix, PagesProbe};
 use crate::symbols::ModuleSource;
@@ -199,10 +199,11 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     folding.detach.store(true, Ordering::Relaxed);
     // The thread may wait for room in the inbox.
     drop(inputs);
-    if let Some(thread) = started.thread
-        && thread.join().is_err()
-    {
-        tracing::error!("the thread of the hooks panicked");
+    for thread in [started.thread, started.regions].into_iter().flatten() {
+        let name = thread.thread().name().unwrap_or_default().to_owned();
+        if thread.join().is_err() {
+            tracing::error!(name, "a thread panicked");
+        }
     }
     folding.exporting.finish(clock::now());
     outcome
@@ -236,6 +237,7 @@ struct Started {
     since: MonoTime,
     watch: Watch,
     thread: Option<std::thread::JoinHandle<()>>,
+    regions: Option<std::thread::JoinHandle<()>>,
     probes: Vec<HookProbe>,
     tax: Option<Tax>,
     seed: u32,
@@ -256,6 +258,7 @@ impl Started {
             since: clock::now(),
             watch: Watch::Nobody,
             thread: None,
+            regions: None,
             probes: Vec::new(),
             tax: None,
             seed: host::random_seed(),
@@ -269,6 +272,7 @@ impl Started {
         } else if !started.hooks(setup, inbox, sources, taken, detach) {
             started.sideband(setup, inbox, detach);
         }
+        started.regions(setup, inbox, detach);
         started
     }
 
@@ -360,6 +364,22 @@ impl Started {
                 self.since = clock::now();
                 self.probes.extend(probing::sideband(&Err(error)));
             }
+        }
+    }
+
+    fn regions(&mut self, setup: &Setup<'_>, inbox: &SyncSender<Input>, detach: &Arc<AtomicBool>) {
+        if setup.config.damon.mode == config::DamonMode::Off || detach.load(Ordering::Relaxed) {
+            return;
+        }
+        let listening =
+            regions::start(setup.config.root.clone(), inbox.clone(), Arc::clone(detach));
+        self.probes.push(probing::regions(&listening));
+        match listening {
+            Ok(thread) => self.regions = Some(thread),
+            Err(error) => tracing::info!(
+                error = chain(&error),
+                "nobody listens to DAMON: what memory is used is not told"
+            ),
         }
     }
 

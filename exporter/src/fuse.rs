@@ -280,6 +280,7 @@ pub(crate) fn end(evidence: &Evidence) -> MonoTime {
         Evidence::Lifecycle(e) => e.when.end,
         Evidence::Fault(e) => e.when.end,
         Evidence::Access(e) => e.when.end,
+        Evidence::Activity(e) => e.when.end,
         Evidence::Residency(e) => e.when.end,
         Evidence::Total(e) => e.when.end,
         Evidence::Recall(e) => e.when.end,

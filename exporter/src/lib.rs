@@ -41,5 +41,6 @@ pub mod symbols;
 pub mod table;
 pub mod tables;
 pub mod trace;
+pub mod usage;
 pub mod wall;
 pub mod window;

@@ -50,6 +50,17 @@ fn rows(mechanism: &str, state: HookState, reason: &str) -> [HookProbe; 3] {
     })
 }
 
+/// What came of listening to DAMON.
+#[must_use]
+pub fn regions<T, E: std::error::Error>(tried: &Result<T, E>) -> HookProbe {
+    let (state, reason) = match tried {
+        Ok(_) => (HookState::Attached, String::new()),
+        Err(error) => (HookState::Refused, chain(error)),
+    };
+    let (id, mechanism) = ("regions".to_owned(), "damon_aggregated".to_owned());
+    HookProbe { id, state, mechanism, reason }
+}
+
 /// How pages can be read below `root`.
 #[must_use]
 pub fn pages(root: &Path, scanner: &Scanner) -> PagesProbe {

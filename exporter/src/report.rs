@@ -46,6 +46,9 @@ pub struct Report {
     /// Sampled accesses; `None` where there are no samples.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub accesses: Option<Accesses>,
+    /// What monitors of memory (DAMON) found, target by target.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub regions: Vec<Monitored>,
     /// What each stream lost since the start. 0: nothing. A stream that is missing lost what nobody counted.
     pub lost: BTreeMap<String, u64>,
     /// How long scans took, in seconds, since the start.
@@ -317,6 +320,9 @@ pub struct OwnerRow {
     /// Bytes swapped out.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub swapped: Option<Quantity>,
+    /// What checks of a monitor prove of its use; missing while none covers it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub touched: Option<Touched>,
     /// Change of `resident` in bytes a minute over the window, when two books of it are known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub growth_per_minute: Option<i64>,
@@ -373,6 +379,53 @@ pub struct TouchRow {
     /// One of its stacks, leaf first.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stack: Vec<FrameView>,
+}
+
+/// What checks of a monitor prove of one owner's use in `seconds`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Touched {
+    /// Bytes that were used, at least. Nominal: a 95 % bound if a region is alike throughout.
+    pub lower: u64,
+    /// Bytes that can have been used: all that its mappings have in memory, also what is joint. That no check found
+    /// a page used is no proof.
+    pub upper: u64,
+    /// Bytes used within one sampling interval, with a nominal 95 % interval.
+    pub in_use: Quantity,
+    /// Bytes of `upper` that lie in watched regions.
+    pub covered: u64,
+    /// Share of those regions that is not the owner's: holes, and others' pages.
+    pub spill: f64,
+    /// Aggregations that are pooled.
+    pub aggregations: u64,
+    /// Checks of each of its pages' regions, at least.
+    pub checks: u64,
+    /// Between two checks of a region.
+    pub sampling_seconds: f64,
+    /// From the begin of the first of the aggregations to the end of the last.
+    pub seconds: f64,
+}
+
+/// What a monitor found of one target. Addresses stay out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Monitored {
+    /// Its thread.
+    pub monitor: u32,
+    /// The process that it watches; `None`: physical memory, whoever uses it.
+    pub pid: Option<u32>,
+    /// Regions of its newest aggregation.
+    pub regions: u64,
+    /// Bytes of all of them.
+    pub watched: u64,
+    /// Bytes of them used within one sampling interval, with a nominal 95 % interval.
+    pub in_use: Quantity,
+    /// Aggregations that are pooled.
+    pub aggregations: u64,
+    /// Checks of each region in the newest one.
+    pub checks: u64,
+    /// Between two checks of a region.
+    pub sampling_seconds: f64,
+    /// From the begin of the first of the aggregations to the end of the last.
+    pub seconds: f64,
 }
 
 /// An object that two or more observed spaces map.

@@ -3,6 +3,7 @@
 //! ```text
 //!  hooks thread: rings -> unwind ─────┐   or, where no hooks load:
 //!  sideband thread: rings of perf ────┤
+//!  regions thread: DAMON's findings ──┤
 //!  scan thread: jobs -> /proc ────────┤ bounded inbox ─▶ fuser thread
 //!  names thread: functions -> names ──┘
 //! ```
@@ -12,12 +13,13 @@
 pub mod charging;
 pub mod hooks;
 pub mod names;
+pub mod regions;
 pub mod scans;
 pub mod sideband;
 
 use memprov_bpf::RunTime;
 use memprov_ledger::charge::Charge;
-use memprov_ledger::evidence::{Residency, Total};
+use memprov_ledger::evidence::{Evidence, Residency, Total};
 use memprov_ledger::identity::{StartTicks, Tgid};
 use memprov_ledger::time::MonoTime;
 
@@ -34,6 +36,8 @@ pub enum Input {
         /// The watermark.
         upto: MonoTime,
     },
+    /// What monitors of memory found. Nobody waits for it: it may come after what happened later.
+    Regions(Vec<Evidence>),
     /// What the hooks' programs cost while they were counted.
     Counted(RunTime),
     /// The hooks, or what stands in their place, ended; with the reason.

@@ -114,7 +114,7 @@ pub struct Probes {
 /// One kind of hook by one mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookProbe {
-    /// `mapping`, `compat`, `process` or `first_touch`.
+    /// `mapping`, `compat`, `process`, `first_touch` or `regions`.
     pub id: String,
     /// What came of it.
     pub state: HookState,

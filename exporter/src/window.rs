@@ -63,6 +63,7 @@ impl Window {
             Evidence::Lifecycle(event) => (event.when.end, 1),
             Evidence::Fault(fault) => (fault.when.end, 2),
             Evidence::Access(access) => (access.when.end, 2),
+            Evidence::Activity(activity) => (activity.when.end, 2),
             Evidence::Total(total) => (total.when.end, 3),
             Evidence::Charge(charge) => (charge.when.end, 3),
             Evidence::Residency(seen) => (seen.when.end, 3),

@@ -6,8 +6,8 @@ use jsonschema::Validator;
 use memprov::charges::{CacheFile, Cgroup, ChargeRow};
 use memprov::report::{
     AccessRow, AccessSums, Accesses, Agent, Book, BpfCost, Configuration, Control, Differences,
-    FaultShare, Faults, FirstTouch, FrameView, Host, Located, Measured, OwnerRow, Process,
-    Quantity, Report, SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow,
+    FaultShare, Faults, FirstTouch, FrameView, Host, Located, Measured, Monitored, OwnerRow, Process,
+    Quantity, Report, SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow, Touched,
 };
 use memprov_ledger::evidence::EvidenceClass;
 use serde_json::{Value, json};
@@ -51,6 +51,7 @@ fn minimal() -> Report {
         processes: Vec::new(),
         shared: Vec::new(),
         cgroups: Vec::new(),
+        regions: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
         accesses: None,
@@ -78,6 +79,7 @@ fn sparse() -> Report {
         reserved: Quantity::default(),
         resident: Quantity::default(),
         swapped: None,
+        touched: None,
         growth_per_minute: None,
         intervals: 0,
         first_touch: Vec::new(),
@@ -213,7 +215,29 @@ fn maximal() -> Report {
         unknown_share: Some(0.5),
         rows: vec![touch.clone()],
     });
-    let owner = &mut process.owners[0];
+    report.regions = vec![Monitored {
+        monitor: 77,
+        pid: Some(1),
+        regions: 1000,
+        watched: u64::MAX,
+        in_use: quantity.clone(),
+        aggregations: 10,
+        checks: 20,
+        sampling_seconds: 0.005,
+        seconds: 1.0,
+    }];
+    let owner = &mut report.processes[0].owners[0];
+    owner.touched = Some(Touched {
+        lower: 0,
+        upper: u64::MAX,
+        in_use: quantity.clone(),
+        covered: 1,
+        spill: 0.5,
+        aggregations: 10,
+        checks: 200,
+        sampling_seconds: 0.005,
+        seconds: 1.0,
+    });
     owner.caller = "main".into();
     owner.truncated = true;
     owner.stack = vec![frame.clone()];

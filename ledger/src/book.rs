@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::activity::{Use, lay};
 use crate::evidence::{Backing, Counters, EvidenceClass, StackRef};
 use crate::identity::{IntervalId, ObjectKey, PAGE, SpaceId};
 use crate::ledger::Ledger;
@@ -134,6 +135,8 @@ pub struct Row {
     pub intervals: u64,
     /// First touch of its resident anonymous pages.
     pub touch: TouchTally,
+    /// What checks of a monitor say of it; `None` where none covers the space.
+    pub used: Option<Use>,
 }
 
 impl Row {
@@ -150,6 +153,9 @@ impl Row {
         self.predates += other.predates;
         self.intervals += other.intervals;
         self.touch.merge(&other.touch);
+        if let Some(other) = &other.used {
+            self.used.get_or_insert_default().merge(other);
+        }
     }
 }
 
@@ -274,6 +280,7 @@ impl Sharing<'_> {
                 row.intervals = ids.len() as u64;
             }
         }
+        lay(&space.heat, scan, &mut rows);
         let newest = space.total.map_or(scan.after, |(_, counters)| counters);
         let outside = unmapped_bytes(scan);
         let books: Vec<Book> = Kind::ALL

@@ -3,12 +3,14 @@
 //! A closed enum. Its class is derived, never stored. `when` is on `CLOCK_MONOTONIC` and stamped last.
 
 mod access;
+mod activity;
 
 use std::sync::Arc;
 
 pub use access::{
     Access, Blocked, Locality, Op, Population, Served, Snoop, Timing, Tlb, is_kernel,
 };
+pub use activity::{Activity, Region};
 
 use crate::charge::Charge;
 use crate::identity::{Extent, ObjectKey, StackId, StartTicks, Tgid};
@@ -47,6 +49,8 @@ pub enum Evidence {
     Fault(Fault),
     /// A sampled access to memory.
     Access(Box<Access>),
+    /// What a monitor of memory found in one aggregation.
+    Activity(Box<Activity>),
     /// What a scan saw of a process.
     Residency(Box<Residency>),
     /// The kernel's own totals of a process.
@@ -435,6 +439,8 @@ pub enum Stream {
     Faults,
     /// Sampled accesses.
     Accesses,
+    /// Regions of monitors: aggregations that did not arrive whole.
+    Regions,
     /// The queue between a source and the fuser.
     Queue,
     /// Scans.
@@ -449,12 +455,13 @@ fn is_zero(n: &u64) -> bool {
 
 impl Stream {
     /// All streams.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Lifecycle,
         Self::Sideband,
         Self::Stacks,
         Self::Faults,
         Self::Accesses,
+        Self::Regions,
         Self::Queue,
         Self::Scans,
     ];
@@ -468,6 +475,7 @@ impl Stream {
             Self::Stacks => "stacks",
             Self::Faults => "faults",
             Self::Accesses => "accesses",
+            Self::Regions => "regions",
             Self::Queue => "queue",
             Self::Scans => "scans",
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use crate::activity::Heat;
 use crate::charge::Charge;
 use crate::evidence::{Change, Evidence, Gap, Lifecycle, Residency, Stream, Total};
 use crate::identity::{SpaceId, StackId, StartTicks, Tgid};
@@ -42,6 +43,8 @@ pub struct Ledger {
     uncounted: BTreeSet<Stream>,
     differences: Differences,
     charges: BTreeMap<Arc<str>, Box<Charge>>,
+    /// What monitors of physical memory found, by their threads.
+    pub(crate) physical: BTreeMap<u32, Heat>,
 }
 
 impl Ledger {
@@ -61,6 +64,7 @@ impl Ledger {
             uncounted: BTreeSet::new(),
             differences: Differences::default(),
             charges: BTreeMap::new(),
+            physical: BTreeMap::new(),
         }
     }
 
@@ -81,6 +85,7 @@ impl Ledger {
             }
             // It changes nothing; whose it was, `owner_of` answers.
             Evidence::Access(_) => {}
+            Evidence::Activity(seen) => self.activity(seen),
             Evidence::Residency(seen) => self.residency(seen),
             Evidence::Total(total) => self.total(total),
             Evidence::Recall(known) => self.recall(known),
@@ -276,6 +281,7 @@ impl Ledger {
         {
             space.scan = None;
             space.touches = Touches::default();
+            space.heat = Heat::default();
             let heir = heir.or(space.parent);
             for child in self.spaces.values_mut().filter(|s| s.parent == Some(id)) {
                 child.parent = heir;
@@ -402,7 +408,11 @@ impl Ledger {
                     recent.for_each(|e| e.space.lose(gap.when.end));
                 }
             },
-            Stream::Stacks | Stream::Faults | Stream::Accesses | Stream::Scans => {}
+            Stream::Stacks
+            | Stream::Faults
+            | Stream::Accesses
+            | Stream::Regions
+            | Stream::Scans => {}
         }
     }
 

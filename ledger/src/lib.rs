@@ -4,6 +4,7 @@
 //! comes in as values, and the same input gives the same state.
 #![forbid(unsafe_code)]
 
+pub mod activity;
 pub mod book;
 mod calls;
 pub mod charge;

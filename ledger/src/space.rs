@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use crate::activity::Heat;
 use crate::evidence::{Backing, Counters, Fault, StackRef};
 use crate::identity::{
     Extent, Generation, IntervalId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
@@ -110,6 +111,8 @@ pub struct Space {
     pub confirmed: Option<MonoTime>,
     pub(crate) pieces: PieceMap,
     pub(crate) touches: Touches,
+    /// What monitors found in it.
+    pub(crate) heat: Heat,
     pub(crate) next: u64,
     pub(crate) dead: VecDeque<Dead>,
     /// Deaths before this instant may have been forgotten.
@@ -167,6 +170,7 @@ impl Space {
             confirmed: None,
             pieces: PieceMap::default(),
             touches: Touches::default(),
+            heat: Heat::default(),
             next: 0,
             dead: VecDeque::new(),
             forgotten: MonoTime(0),
@@ -212,6 +216,7 @@ impl Space {
             confirmed: None,
             pieces: self.pieces.clone(),
             touches: Touches::default(),
+            heat: Heat::default(),
             next: 0,
             dead: VecDeque::new(),
             forgotten: when.begin,
@@ -288,6 +293,12 @@ impl Space {
         // Faults of a sampled block come in clusters: they are kept for huge pages and count no kinds.
         *kind += u64::from(sample.has_page(fault.address / PAGE));
         self.touches.fault(fault, sample);
+    }
+
+    /// What monitors found in it.
+    #[must_use]
+    pub fn heat(&self) -> &Heat {
+        &self.heat
     }
 
     /// Faults of the sample so far, by kind.

@@ -311,6 +311,8 @@ pub mod source_name {
     pub const FAULTS: &str = "faults";
     /// Sampled accesses to memory.
     pub const ACCESSES: &str = "accesses";
+    /// Aggregations of monitors of memory (DAMON).
+    pub const REGIONS: &str = "regions";
     /// The way from the adapters to the ledger.
     pub const QUEUE: &str = "queue";
     /// Scans of processes.
@@ -318,7 +320,7 @@ pub mod source_name {
     /// What was counted and could not be exported, and ends of series that were not told.
     pub const EXPORT: &str = "export";
     /// All of them.
-    pub const ALL: &[&str] = &[LIFECYCLE, SIDEBAND, STACKS, FAULTS, ACCESSES, QUEUE, SCANS, EXPORT];
+    pub const ALL: &[&str] = &[LIFECYCLE, SIDEBAND, STACKS, FAULTS, ACCESSES, REGIONS, QUEUE, SCANS, EXPORT];
 }
 
 /// How a capability stands.
@@ -494,6 +496,51 @@ pub const MEMORY_SWAPPED: Metric = Metric {
     brief: "Memory that is swapped out, by owner.",
     attributes: &[
         attribute(EVIDENCE, Type::Text, true, &[evidence::EXACT, evidence::INFERRED]),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// Memory that was used lately, at least, by owner, as checks of a monitor (DAMON) prove; told while one covers the owner.
+pub const MEMORY_TOUCHED_LOWER: Metric = Metric {
+    name: "memprov.memory.touched.lower",
+    unit: "By",
+    instrument: Instrument::Gauge,
+    number: Number::Int,
+    brief: "Memory that was used lately, at least, by owner, as checks of a monitor (DAMON) prove; told while one covers the owner.",
+    attributes: &[
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// Memory that can have been used lately, by owner; all that its mappings have present, told while a monitor covers the owner.
+pub const MEMORY_TOUCHED_UPPER: Metric = Metric {
+    name: "memprov.memory.touched.upper",
+    unit: "By",
+    instrument: Instrument::Gauge,
+    number: Number::Int,
+    brief: "Memory that can have been used lately, by owner; all that its mappings have present, told while a monitor covers the owner.",
+    attributes: &[
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// The part of memprov.memory.touched.upper that lies in regions of a monitor.
+pub const MEMORY_TOUCHED_COVERED: Metric = Metric {
+    name: "memprov.memory.touched.covered",
+    unit: "By",
+    instrument: Instrument::Gauge,
+    number: Number::Int,
+    brief: "The part of memprov.memory.touched.upper that lies in regions of a monitor.",
+    attributes: &[
         attribute(OWNER_ID, Type::Text, false, &[]),
         attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
         attribute(OWNER_NAME, Type::Text, false, &[]),
@@ -888,6 +935,9 @@ pub const ALL: &[&Metric] = &[
     &MEMORY_RESIDENT,
     &MEMORY_RESIDENT_EXACT,
     &MEMORY_SWAPPED,
+    &MEMORY_TOUCHED_LOWER,
+    &MEMORY_TOUCHED_UPPER,
+    &MEMORY_TOUCHED_COVERED,
     &MEMORY_CONTROL,
     &MEMORY_CONTROL_SPREAD,
     &MEMORY_CHARGED,

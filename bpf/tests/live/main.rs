@@ -7,6 +7,7 @@ mod child;
 mod faults;
 mod loss;
 mod process;
+mod regions;
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -25,6 +25,7 @@ fn empty(source: &str) -> Report {
         processes: Vec::new(),
         shared: Vec::new(),
         cgroups: Vec::new(),
+        regions: Vec::new(),
         lost: BTreeMap::new(),
         agent: None,
         accesses: None,

@@ -72,7 +72,7 @@ mod tests {
     use crate::config::{Config, Effective, Sources, keys};
 
     /// Values of which each key takes one.
-    const VALUES: [&str; 17] = [
+    const VALUES: [&str; 18] = [
         "61s",
         "7",
         "0.5",
@@ -90,6 +90,7 @@ mod tests {
         "process",
         "http/protobuf",
         "/elsewhere",
+        "off",
     ];
 
     /// The defaults with these settings, if they hold and say something else.

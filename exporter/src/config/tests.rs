@@ -196,6 +196,7 @@ fn good_values_of_every_key_are_taken_from_text() {
         ("first_touch.enabled", "false"),
         ("first_touch.probability", "1"),
         ("hooks.mechanism", "tp_btf"),
+        ("damon.mode", "off"),
         ("inject.lifecycle", "0.1"),
         ("inject.stacks", "0.2"),
         ("inject.faults", "0.3"),

@@ -10,7 +10,7 @@ use super::charge::Charges;
 use super::faults::{Added, Seen};
 use super::place::Place;
 use crate::config::{Detail, Grain};
-use crate::report::{AccessRow, Book, OwnerRow, Process, Quantity, Report, SharedRow};
+use crate::report::{AccessRow, Book, OwnerRow, Process, Quantity, Report, SharedRow, Touched};
 use crate::wall;
 
 /// Characters of an owner's name that travel; its id tells longer names apart.
@@ -25,6 +25,16 @@ pub(super) struct Amounts {
     pub(super) reserved: ByClass,
     pub(super) resident: ByClass,
     pub(super) swapped: ByClass,
+    /// While a monitor covers some of it.
+    pub(super) touched: Option<Use>,
+}
+
+/// What checks of a monitor prove of an owner, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Use {
+    pub(super) lower: i128,
+    pub(super) upper: i128,
+    pub(super) covered: i128,
 }
 
 /// An owner in one resource.
@@ -150,6 +160,10 @@ impl<'a> Group<'a> {
             if let Some(swapped) = &row.swapped {
                 add(&mut sums.swapped, swapped);
             }
+            if let Some(Touched { lower, upper, covered, .. }) = row.touched {
+                let [lower, upper, covered] = [lower, upper, covered].map(i128::from);
+                sums.touched.get_or_insert_default().add(&Use { lower, upper, covered });
+            }
         });
     }
 
@@ -270,12 +284,23 @@ impl Amounts {
                 }
             }
         }
+        if let Some(touched) = &other.touched {
+            self.touched.get_or_insert_default().add(touched);
+        }
     }
 
     /// What decides whether an owner is named.
     pub(super) fn size(&self) -> u128 {
         let sum = sum(&self.resident).unwrap_or(0) + sum(&self.swapped).unwrap_or(0);
         u128::try_from(sum).unwrap_or(0)
+    }
+}
+
+impl Use {
+    fn add(&mut self, other: &Self) {
+        self.lower += other.lower;
+        self.upper += other.upper;
+        self.covered += other.covered;
     }
 }
 

@@ -12,7 +12,7 @@ use memprov_semconv::{
 use super::accesses::{Accessed, LOCALITIES, METHODS, OUTCOMES};
 use super::admission::Admission;
 use super::faults::KINDS;
-use super::group::{Amounts, Group, Owner, Totals, sum};
+use super::group::{Amounts, Group, Owner, Totals, Use, sum};
 use super::series::Sum;
 use super::words::{Attributes, Value, flag, word};
 use crate::histogram::Histogram;
@@ -162,14 +162,19 @@ pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, r
             }
         }
     };
-    for (id, owner) in own {
+    for (id, owner) in &own {
         classes(&owner.amounts, &|evidence| attributes(id, owner, evidence));
     }
     let with = |more: &[(Key, Value)], evidence: &[(Key, Value)]| [more, evidence].concat().into();
-    if let Some(rest) = rest {
-        classes(&rest, &|evidence| with(&remainder_kind(), evidence));
+    if let Some(rest) = &rest {
+        classes(rest, &|evidence| with(&remainder_kind(), evidence));
     }
     classes(&group.unattributed, &|evidence| with(&[unattributed_kind()], evidence));
+    for (id, owner) in own {
+        touched(owner.amounts.touched.as_ref(), &attributes(id, owner, &[]), rows);
+    }
+    let folded = rest.and_then(|rest| rest.touched);
+    touched(folded.as_ref(), &remainder_kind().as_slice().into(), rows);
     let [reserved, resident, swapped] = points;
     rows.say(&semconv::MEMORY_RESERVED, reserved);
     rows.say(&semconv::MEMORY_RESIDENT, resident);
@@ -182,6 +187,18 @@ pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, r
         }
     }
     age(process_book(), group.as_of, end, rows);
+}
+
+/// What checks of a monitor prove of an owner.
+fn touched(proven: Option<&Use>, key: &Attributes, rows: &mut Rows) {
+    let Some(Use { lower, upper, covered }) = proven else { return };
+    for (metric, bytes) in [
+        (&semconv::MEMORY_TOUCHED_LOWER, lower),
+        (&semconv::MEMORY_TOUCHED_UPPER, upper),
+        (&semconv::MEMORY_TOUCHED_COVERED, covered),
+    ] {
+        rows.say(metric, level(*bytes).map(|amount| (Arc::clone(key), amount)));
+    }
 }
 
 /// The book of address spaces.

@@ -18,7 +18,7 @@ use crate::config::{Detail, Grain, Histograms, Temporality};
 use crate::otlp::{Fate, Feed};
 use crate::report::{
     About, Agent, Book, BpfCost, Configuration, Control, Differences, Faults, Host, OwnerRow,
-    Process, Quantity, Report, SCHEMA, Scans, SharedRow, SyscallTax,
+    Process, Quantity, Report, SCHEMA, Scans, SharedRow, SyscallTax, Touched,
 };
 use crate::trace::Support;
 
@@ -75,6 +75,7 @@ fn owner(id: &str, resident: Quantity) -> OwnerRow {
         reserved: Quantity { bytes: reserved, evidence: Exact, ..Default::default() },
         resident,
         swapped: None,
+        touched: None,
         growth_per_minute: None,
         intervals: 1,
         first_touch: Vec::new(),
@@ -129,6 +130,7 @@ fn report(processes: Vec<Process>) -> Report {
         host: Host { nodes: 2, ..Host::default() },
         processes,
         cgroups: Vec::new(),
+        regions: Vec::new(),
         shared: vec![SharedRow {
             id: "5a".to_owned(),
             kind: "shm".to_owned(),
@@ -166,6 +168,20 @@ fn busy() -> Report {
     report.agent = Some(agent());
     report.scan_seconds.record(0.004, 1.0);
     report
+}
+
+fn touched() -> Touched {
+    Touched {
+        lower: 0,
+        upper: 0,
+        in_use: bytes(0, EvidenceClass::Sampled),
+        covered: 0,
+        spill: 0.0,
+        aggregations: 5,
+        checks: 100,
+        sampling_seconds: 0.005,
+        seconds: 0.5,
+    }
 }
 
 fn agent() -> Agent {

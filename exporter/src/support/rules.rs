@@ -1,10 +1,10 @@
 //! The rules, one function a capability or a family of them.
 
-use memprov_damon::Presence;
+use memprov_damon::{Kdamond, Presence};
 use memprov_perfmem::Verdict;
 
 use super::calls::{hook, with};
-use super::{Capability, Cgroup, Class, Probes, State};
+use super::{Capability, Cgroup, Class, HookState, Probes, State};
 
 /// Numbers of kernel capabilities (`include/uapi/linux/capability.h`).
 const DAC_OVERRIDE: u8 = 1;
@@ -65,7 +65,7 @@ pub(super) fn capabilities(probes: &Probes) -> Vec<Capability> {
         available("faults.totals", Some("/proc/PID/stat"), Class::Exact),
         names(probes),
         pmu(&probes.pmu),
-        damon(&probes.damon),
+        damon(probes),
         frames(probes),
         nodes(probes.nodes),
         pids(probes.initial_pids),
@@ -261,41 +261,50 @@ fn pmu(verdict: &Verdict) -> Capability {
     }
 }
 
-fn damon(presence: &Presence) -> Capability {
+/// Regions of a monitor that somebody else runs. Only one that was set up by files tells how many checks its counts are of.
+fn damon(probes: &Probes) -> Capability {
     let id = "damon";
-    let loses = "which memory is hot or cold";
-    let (reason, fix) = match presence {
-        Presence::Absent => (
-            "the kernel has no DAMON sysfs".to_owned(),
-            "a kernel built with CONFIG_DAMON_SYSFS=y and CONFIG_DAMON_VADDR=y",
-        ),
-        Presence::Unreadable(error) => (error.clone(), "run as root, or grant CAP_DAC_READ_SEARCH"),
-        Presence::Present { kdamonds, modules } => {
-            let running: Vec<String> = kdamonds
-                .iter()
-                .filter(|kdamond| kdamond.running != Some(false))
-                .map(|kdamond| {
-                    let pid = kdamond.pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
-                    let what = kdamond.operations.as_deref().unwrap_or("?");
-                    format!("kdamond {} (pid {pid}, {what})", kdamond.index)
-                })
-                .chain(modules.iter().cloned())
-                .collect();
-            let who = if running.is_empty() {
-                "nobody uses it".to_owned()
-            } else {
-                format!("in use: {}", running.join(", "))
-            };
-            (
-                format!("{who}; this version does not read it yet"),
-                "none in this version; who uses it is left alone",
-            )
+    let loses = "which memory is used";
+    let (kdamonds, modules) = match &probes.damon {
+        Presence::Absent => {
+            let fix = "a kernel built with CONFIG_DAMON_SYSFS=y and CONFIG_DAMON_VADDR=y";
+            return unavailable(id, ["the kernel has no DAMON sysfs", loses, fix]);
         }
+        Presence::Unreadable(error) => {
+            return unavailable(id, [error, loses, "run as root, or grant CAP_DAC_READ_SEARCH"]);
+        }
+        Presence::Present { kdamonds, modules } => (kdamonds, modules),
     };
-    Capability {
-        mechanism: matches!(presence, Presence::Present { .. }).then(|| "sysfs".to_owned()),
-        ..unavailable(id, [&reason, loses, fix])
+    let running: Vec<_> = kdamonds.iter().filter(|k| k.running != Some(false)).collect();
+    let named = |kdamond: &&Kdamond| {
+        let pid = kdamond.pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string());
+        let what = kdamond.operations.as_deref().unwrap_or("?");
+        format!("kdamond {} (pid {pid}, {what})", kdamond.index)
+    };
+    let users: Vec<String> = running.iter().map(named).chain(modules.iter().cloned()).collect();
+    let who = match users.as_slice() {
+        [] => "nobody uses it".to_owned(),
+        users => format!("in use: {}", users.join(", ")),
+    };
+    let listener = probes.hooks.iter().find(|hook| hook.id == "regions");
+    let Some(listener) = listener.filter(|hook| hook.state == HookState::Attached) else {
+        let why = listener.map_or("nobody listens", |hook| &hook.reason);
+        let fix = "damon.mode = passive, and rights to load BPF tracing programs";
+        return unavailable(id, [&format!("{who}; {why}"), loses, fix]);
+    };
+    let mechanism = Some(listener.mechanism.as_str());
+    if running.is_empty() {
+        let fix = "let somebody run a monitor of the processes in question; memprov listens";
+        let why = if modules.is_empty() { who } else { format!("{who}, of unknown checks") };
+        return unavailable(id, [&why, loses, fix]);
     }
+    if running.iter().all(|kdamond| kdamond.operations.as_deref() == Some("paddr")) {
+        let loses = "whose memory is used: physical memory is watched, whoever uses it";
+        let fix = "let somebody run a monitor of the processes in question; memprov listens";
+        let told = short(id, State::Degraded, Class::Sampled, [&who, loses, fix]);
+        return Capability { mechanism: mechanism.map(str::to_owned), ..told };
+    }
+    Capability { reason: Some(who), ..available(id, mechanism, Class::Sampled) }
 }
 
 fn frames(probes: &Probes) -> Capability {

@@ -254,18 +254,39 @@ fn scanning_degrades_with_the_kernel_and_with_rights() {
 }
 
 #[test]
-fn whoever_uses_damon_is_named() {
-    let kdamonds = vec![Kdamond {
+fn regions_are_told_of_whoever_runs_a_monitor_and_nothing_without_a_listener() {
+    let kdamond = |operations: &str| Kdamond {
         index: 0,
         running: Some(true),
         pid: Some(71),
-        operations: Some("paddr".to_owned()),
+        operations: Some(operations.to_owned()),
         available: Vec::new(),
-    }];
-    let damon = Presence::Present { kdamonds, modules: vec!["damon_stat".to_owned()] };
-    let matrix = Matrix::of(&Probes { damon, ..full() });
-    let reason = matrix.get("damon").unwrap().reason.clone().unwrap();
-    assert!(reason.starts_with("in use: kdamond 0 (pid 71, paddr), damon_stat;"), "{reason}");
+    };
+    let judged = |kdamonds: &[Kdamond], modules: &[&str], listener: Option<HookState>| {
+        let modules = modules.iter().map(|module| (*module).to_owned()).collect();
+        let damon = Presence::Present { kdamonds: kdamonds.to_vec(), modules };
+        let mut probes = Probes { damon, ..full() };
+        let listen = |state| hook("regions", "damon_aggregated", state, "no BPF");
+        probes.hooks.extend(listener.map(listen));
+        Matrix::of(&probes).get("damon").unwrap().clone()
+    };
+    let (attached, refused) = (Some(HookState::Attached), Some(HookState::Refused));
+    let processes = judged(&[kdamond("vaddr")], &[], attached);
+    assert_eq!((processes.state, processes.class), (State::Available, Class::Sampled));
+    let reason = processes.reason.unwrap();
+    assert_eq!(reason, "in use: kdamond 0 (pid 71, vaddr)");
+    let memory = judged(&[kdamond("paddr")], &["damon_stat"], attached);
+    assert_eq!((memory.state, memory.class), (State::Degraded, Class::Sampled));
+    assert_eq!(memory.mechanism.as_deref(), Some("damon_aggregated"));
+    for (kdamonds, modules, listener, why) in [
+        (vec![kdamond("vaddr")], vec![], refused, "in use: kdamond 0 (pid 71, vaddr); no BPF"),
+        (vec![kdamond("vaddr")], vec![], None, "in use: kdamond 0 (pid 71, vaddr); nobody listens"),
+        (vec![], vec!["damon_stat"], attached, "in use: damon_stat, of unknown checks"),
+        (vec![], vec![], attached, "nobody uses it"),
+    ] {
+        let lacking = judged(&kdamonds, &modules, listener);
+        assert_eq!((lacking.state, lacking.reason.as_deref()), (State::Unavailable, Some(why)));
+    }
 }
 
 #[test]

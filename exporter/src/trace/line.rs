@@ -228,6 +228,7 @@ impl Line {
             Self::Evidence(Evidence::Lifecycle(e)) => tagged(to, "lifecycle", e),
             Self::Evidence(Evidence::Fault(e)) => tagged(to, "fault", e),
             Self::Evidence(Evidence::Access(e)) => tagged(to, "access", e),
+            Self::Evidence(Evidence::Activity(e)) => tagged(to, "activity", e),
             Self::Evidence(Evidence::Residency(e)) => tagged(to, "residency", e),
             Self::Evidence(Evidence::Total(e)) => tagged(to, "total", e),
             Self::Evidence(Evidence::Recall(e)) => tagged(to, "recall", e),
@@ -258,6 +259,7 @@ impl Line {
             "lifecycle" => Self::Evidence(Evidence::Lifecycle(part(text)?)),
             "fault" => Self::Evidence(Evidence::Fault(part(text)?)),
             "access" => Self::Evidence(Evidence::Access(part(text)?)),
+            "activity" => Self::Evidence(Evidence::Activity(part(text)?)),
             "residency" => Self::Evidence(Evidence::Residency(part(text)?)),
             "total" => Self::Evidence(Evidence::Total(part(text)?)),
             "recall" => Self::Evidence(Evidence::Recall(part(text)?)),
@@ -324,6 +326,7 @@ impl Line {
                         called_by(e.stack)
                     }
                     Evidence::Access(e) => law(e.address != Some(0), "an access to address 0"),
+                    Evidence::Activity(e) => e.fault().map_or(Ok(()), |broken| law(false, broken)),
                     Evidence::Residency(e) => {
                         let mut maps = e.maps.iter().flat_map(|maps| maps.iter());
                         maps.try_for_each(|m| ordered(m.extent))
@@ -353,6 +356,7 @@ fn when(evidence: &Evidence) -> Span {
         Evidence::Lifecycle(e) => e.when,
         Evidence::Fault(e) => e.when,
         Evidence::Access(e) => e.when,
+        Evidence::Activity(e) => e.when,
         Evidence::Residency(e) => e.when,
         Evidence::Total(e) => e.when,
         Evidence::Recall(e) => e.when,

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::Arc;
 
 use memprov_ledger::evidence::{
-    Access, Backing, Change, Evidence, Lifecycle, Mapping, Residency, is_kernel,
+    Access, Activity, Backing, Change, Evidence, Lifecycle, Mapping, Region, Residency, is_kernel,
 };
 use memprov_ledger::identity::{Extent, ModuleId, Tgid};
 use memprov_ledger::pages::PageSet;
@@ -137,6 +137,10 @@ impl Redactor {
                 self.access(&mut e);
                 Evidence::Access(e)
             }
+            Evidence::Activity(mut e) => {
+                self.activity(&mut e);
+                Evidence::Activity(e)
+            }
             Evidence::Residency(mut e) => {
                 self.residency(&mut e);
                 Evidence::Residency(e)
@@ -202,6 +206,13 @@ impl Redactor {
         e.address = e.address.map(place);
         e.ip = e.ip.map(place);
         e.frame = e.frame.map(|frame| self.hidden(frame));
+    }
+
+    /// Physical memory has an offset of its own, so that its regions keep their order and lengths.
+    fn activity(&self, e: &mut Activity) {
+        let offset = self.offset(e.tgid.unwrap_or_default());
+        let place = |region: &Region| Region { extent: moved(region.extent, offset), ..*region };
+        e.regions = e.regions.iter().map(place).collect();
     }
 
     fn residency(&self, e: &mut Residency) {

@@ -7,9 +7,9 @@ use memprov::report::{Host, Identity};
 use memprov::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
 use memprov_ledger::charge::{CachedFile, Charge, Figures};
 use memprov_ledger::evidence::{
-    Access, Backing, Blocked, Change, Counters, Evidence, EvidenceClass, Fault, Gap, Lifecycle,
-    MapFlags, Mapping, Op, Population, Residency, Served, Snoop, StackRef, Stream, Timing, Tlb,
-    Total,
+    Access, Activity, Backing, Blocked, Change, Counters, Evidence, EvidenceClass, Fault, Gap,
+    Lifecycle, MapFlags, Mapping, Op, Population, Region, Residency, Served, Snoop, StackRef,
+    Stream, Timing, Tlb, Total,
 };
 use memprov_ledger::identity::{
     Extent, Generation, IntervalId, ModuleId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
@@ -149,6 +149,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
         lifecycle.prop_map(Evidence::Lifecycle),
         fault.prop_map(Evidence::Fault),
         access(when.clone()).prop_map(|e| Evidence::Access(Box::new(e))),
+        activity(when.clone()).prop_map(|e| Evidence::Activity(Box::new(e))),
         residency.prop_map(|r| Evidence::Residency(Box::new(r))),
         (when.clone(), tgid.clone(), start, counters())
             .prop_map(|(when, tgid, start, counters)| Total { when, tgid, start, counters })
@@ -159,6 +160,23 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
             .prop_map(|(when, stream, lost, whose)| Gap { when, stream, lost, whose })
             .prop_map(Evidence::Gap),
     ]
+}
+
+fn activity(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Activity> {
+    let who = (when, any::<u32>(), option::of((1u32..9).prop_map(Tgid)));
+    let region = (1u64..1 << 20, 0u32..21, any::<u32>());
+    let regions = (1u64..1 << 40, collection::vec(region, 0..5));
+    (who, 20u32..100, regions).prop_map(|(who, checks, (start, found))| {
+        let (when, monitor, tgid) = who;
+        let mut at = start * PAGE;
+        let place = |(pages, hits, age): (u64, u32, u32)| {
+            let extent = Extent::new(at, pages * PAGE);
+            at = extent.end + PAGE * (pages % 2);
+            Region { extent, hits, age }
+        };
+        let regions = found.into_iter().map(place).collect();
+        Activity { when, monitor, tgid, checks, regions }
+    })
 }
 
 fn access(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Access> {

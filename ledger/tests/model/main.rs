@@ -3,6 +3,7 @@
 //! The kernel (`kernel`) executes calls on arrays of pages and emits the evidence that sources would; `watch` asks the
 //! ledger and says which answers would be wrong.
 
+mod activity;
 mod books;
 mod call;
 mod garbage;

@@ -73,6 +73,27 @@ fn levels_of_detail_agree_on_every_sum_that_both_tell() {
 }
 
 #[test]
+fn what_is_touched_is_told_of_covered_owners_and_adds_up_whoever_is_named() {
+    let mut report = busy();
+    assert!(!flat(&encode(&report)).iter().any(|flat| flat.metric.contains("touched")));
+    for row in report.processes.iter_mut().flat_map(|p| &mut p.owners).filter(|r| r.id != "05") {
+        row.touched = Some(Touched { lower: 3, upper: 40, covered: 20, ..touched() });
+    }
+    let whole = sums(&encode(&report), "");
+    let told = |name: &str| -> i64 {
+        whole.iter().filter(|((_, metric, _), _)| metric == name).map(|(_, sum)| sum).sum()
+    };
+    let covered = i64::try_from(
+        report.processes.iter().flat_map(|p| &p.owners).filter(|r| r.touched.is_some()).count(),
+    )
+    .unwrap();
+    assert_eq!(told("memprov.memory.touched.lower"), 3 * covered);
+    assert_eq!(told("memprov.memory.touched.upper"), 40 * covered);
+    assert_eq!(told("memprov.memory.touched.covered"), 20 * covered);
+    assert_eq!(sums(&with(&report, Options { owners: 2, ..all() }), ""), whole);
+}
+
+#[test]
 fn the_largest_owners_are_those_that_keep_their_points() {
     let rows = vec![
         owner("aa", bytes(1, Exact)),
@@ -174,7 +195,8 @@ fn the_order_of_rows_in_a_report_does_not_change_the_request() {
 
 #[test]
 fn every_point_has_the_windows_times_and_only_registered_names_and_keys() {
-    let report = Report { accesses: accessed::sampled().accesses, ..charge::charged() };
+    let mut report = Report { accesses: accessed::sampled().accesses, ..charge::charged() };
+    report.processes[0].owners[0].touched = Some(touched());
     let (fine, coarse) = (encode(&report), with(&report, kinds()));
     let mut seen = BTreeSet::new();
     for flat in flat(&fine).into_iter().chain(flat(&coarse)) {

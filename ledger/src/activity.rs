@@ -1,0 +1,272 @@
+//! Regions of memory and how often checks found them accessed, pooled over aggregations and laid over what owners have.
+//!
+//! A monitor splits and merges its regions all the time. Their edges, all together, cut the addresses into segments, and
+//! the checks of every region that held a segment are the segment's: that takes a region to be alike throughout, as DAMON
+//! does. One aggregation proves little, so fewer than [`POOLED`] claim nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::book::{Claim, Row};
+use crate::evidence::Activity;
+use crate::identity::Extent;
+use crate::ledger::Ledger;
+use crate::pages::PageState;
+use crate::scan::Scan;
+use crate::time::Span;
+
+/// Aggregations that a claim rests on at least.
+pub const POOLED: usize = 5;
+/// Aggregations kept of one target.
+const KEPT: usize = 10;
+/// Segments of one target at most: with more, the oldest aggregations are left out.
+const SEGMENTS: usize = 1 << 16;
+
+/// The newest aggregations of one target, of one monitor.
+#[derive(Clone, Debug, Default)]
+pub struct Heat {
+    seen: VecDeque<Arc<Activity>>,
+}
+
+/// A range that no edge of a region divides, and what the checks of its regions came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its addresses.
+    pub extent: Extent,
+    /// Checks that found its regions accessed.
+    pub hits: u64,
+    /// Checks.
+    pub checks: u64,
+    /// Bytes of the newest region that held it.
+    pub region: u64,
+}
+
+/// What one owner has in one segment, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Checks that found the segment's regions accessed.
+    pub hits: u64,
+    /// Checks.
+    pub checks: u64,
+    /// The segment.
+    pub len: u64,
+    /// The newest region that held it.
+    pub region: u64,
+    /// What the space has present in the segment.
+    pub present: u64,
+    /// Of that, the owner's.
+    pub own: u64,
+}
+
+/// What checks say of one owner in one space.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// Segment by segment.
+    pub cells: Vec<Cell>,
+    /// Bytes that the owner's mappings have present, those that are joint with other spaces too.
+    pub present: u64,
+}
+
+impl Use {
+    /// Adds what another claim of the same owner has.
+    pub fn merge(&mut self, other: &Self) {
+        self.cells.extend_from_slice(&other.cells);
+        self.present += other.present;
+    }
+}
+
+impl Heat {
+    /// Takes an aggregation in. Those of another monitor are another story and begin anew.
+    pub(crate) fn take(&mut self, seen: &Activity) {
+        let same = |old: &Arc<Activity>| old.monitor == seen.monitor;
+        if self.seen.back().is_some_and(|last| !same(last)) {
+            self.seen.clear();
+        }
+        self.seen.push_back(Arc::new(seen.clone()));
+        let edges = |seen: &VecDeque<Arc<Activity>>| -> usize {
+            seen.iter().map(|activity| activity.regions.len() * 2).sum()
+        };
+        while self.seen.len() > KEPT || self.seen.len() > 1 && edges(&self.seen) > SEGMENTS {
+            self.seen.pop_front();
+        }
+    }
+
+    /// The newest aggregation.
+    #[must_use]
+    pub fn newest(&self) -> Option<&Activity> {
+        self.seen.back().map(Arc::as_ref)
+    }
+
+    /// How many are pooled, and from the begin of the first to the end of the last; `None` while they are too few.
+    #[must_use]
+    pub fn pooled(&self) -> Option<(usize, Span)> {
+        let (first, last) = (self.seen.front()?, self.seen.back()?);
+        let when = Span { begin: first.when.begin, end: last.when.end };
+        (self.seen.len() >= POOLED).then_some((self.seen.len(), when))
+    }
+
+    /// Their segments in order of addresses; empty while they are too few.
+    #[must_use]
+    pub fn segments(&self) -> Vec<Segment> {
+        if self.pooled().is_none() {
+            return Vec::new();
+        }
+        let regions = || self.seen.iter().flat_map(|activity| activity.regions.iter());
+        let mut edges: Vec<u64> =
+            regions().flat_map(|region| [region.extent.start, region.extent.end]).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let mut segments: Vec<Segment> = edges
+            .windows(2)
+            .filter_map(|pair| match *pair {
+                [start, end] => Some(Extent { start, end }),
+                _ => None,
+            })
+            .map(|extent| Segment { extent, hits: 0, checks: 0, region: 0 })
+            .collect();
+        for activity in &self.seen {
+            for region in activity.regions.iter() {
+                let from = segments.partition_point(|s| s.extent.start < region.extent.start);
+                let inside = segments.iter_mut().skip(from);
+                for segment in inside.take_while(|s| s.extent.end <= region.extent.end) {
+                    segment.hits += u64::from(region.hits);
+                    segment.checks += u64::from(activity.checks);
+                    segment.region = region.extent.len();
+                }
+            }
+        }
+        segments.retain(|segment| segment.checks > 0);
+        segments
+    }
+}
+
+impl Ledger {
+    /// Takes an aggregation in. Of processes that nobody else spoke of, or that began while it ran, it says nothing.
+    pub(crate) fn activity(&mut self, seen: &Activity) {
+        if seen.fault().is_some() {
+            return;
+        }
+        match seen.tgid {
+            None => {
+                let monitors = self.physical.len();
+                let known = self.physical.contains_key(&seen.monitor);
+                if !known && monitors >= MONITORS {
+                    self.physical.pop_first();
+                }
+                self.physical.entry(seen.monitor).or_default().take(seen);
+            }
+            Some(tgid) => {
+                let space = self.by_tgid.get(&tgid).and_then(|id| self.spaces.get_mut(id));
+                if let Some(space) = space.filter(|space| space.born <= seen.when.begin) {
+                    space.heat.take(seen);
+                }
+            }
+        }
+    }
+
+    /// What monitors of physical memory found, by their threads.
+    pub fn physical(&self) -> impl Iterator<Item = (u32, &Heat)> + '_ {
+        self.physical.iter().map(|(monitor, heat)| (*monitor, heat))
+    }
+}
+
+/// Monitors of physical memory that are remembered at most.
+const MONITORS: usize = 16;
+
+/// Lays segments over the pieces of a scan. A mapping that is younger than the first aggregation has no part in it.
+pub(crate) fn lay(heat: &Heat, scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
+    let Some((_, when)) = heat.pooled().filter(|_| scan.pages_known) else { return };
+    for piece in scan.pieces.iter() {
+        if let Some(row) = rows.get_mut(&Claim::of(piece)) {
+            row.used.get_or_insert_default().present += present(scan, piece.extent);
+        }
+    }
+    for segment in heat.segments() {
+        let mut own: BTreeMap<Claim, u64> = BTreeMap::new();
+        let mut all = 0;
+        for piece in scan.pieces.overlapping(segment.extent) {
+            let bytes = present(scan, piece.extent.intersect(segment.extent));
+            all += bytes;
+            if bytes > 0 && piece.born.end <= when.begin {
+                *own.entry(Claim::of(piece)).or_default() += bytes;
+            }
+        }
+        let Segment { extent, hits, checks, region } = segment;
+        for (claim, own) in own {
+            let Some(row) = rows.get_mut(&claim) else { continue };
+            let cell = Cell { hits, checks, len: extent.len(), region, present: all, own };
+            row.used.get_or_insert_default().cells.push(cell);
+        }
+    }
+}
+
+/// Bytes of pages in `extent` that are in memory.
+fn present(scan: &Scan, extent: Extent) -> u64 {
+    let runs = scan.pages.runs(extent).filter(|(_, state)| state.has(PageState::PRESENT));
+    runs.map(|(run, _)| run.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Heat, KEPT, POOLED, SEGMENTS};
+    use crate::evidence::{Activity, Region};
+    use crate::identity::Extent;
+    use crate::time::{MonoTime, Span};
+
+    fn seen(at: u64, monitor: u32, regions: &[(u64, u64, u32)]) -> Activity {
+        let region = |&(start, end, hits): &(u64, u64, u32)| Region {
+            extent: Extent { start, end },
+            hits,
+            age: 0,
+        };
+        Activity {
+            when: Span { begin: MonoTime(at), end: MonoTime(at + 10) },
+            monitor,
+            checks: 20,
+            regions: regions.iter().map(region).collect(),
+            ..Activity::default()
+        }
+    }
+
+    #[test]
+    fn regions_that_change_are_pooled_where_they_overlap() {
+        let mut heat = Heat::default();
+        for at in 0..4 {
+            heat.take(&seen(at, 1, &[(0, 10, 20), (10, 30, 0)]));
+            assert_eq!((heat.segments(), heat.pooled()), (Vec::new(), None), "too few");
+        }
+        heat.take(&seen(4, 1, &[(0, 20, 10), (20, 30, 5)]));
+        let told: Vec<_> = heat
+            .segments()
+            .iter()
+            .map(|s| (s.extent.start, s.extent.end, s.hits, s.checks, s.region))
+            .collect();
+        assert_eq!(told, [(0, 10, 90, 100, 20), (10, 20, 10, 100, 20), (20, 30, 5, 100, 10)]);
+        assert_eq!(heat.pooled(), Some((5, Span { begin: MonoTime(0), end: MonoTime(14) })));
+    }
+
+    #[test]
+    fn a_gap_between_regions_is_no_segment() {
+        let mut heat = Heat::default();
+        (0..5).for_each(|at| heat.take(&seen(at, 1, &[(0, 10, 1), (50, 60, 1)])));
+        assert_eq!(heat.segments().iter().map(|s| s.extent.start).collect::<Vec<_>>(), [0, 50]);
+    }
+
+    #[test]
+    fn what_two_monitors_say_is_not_added_up() {
+        let mut heat = Heat::default();
+        (0..POOLED as u64).for_each(|at| heat.take(&seen(at, 1, &[(0, 10, 1)])));
+        heat.take(&seen(9, 2, &[(0, 10, 1)]));
+        assert_eq!((heat.pooled(), heat.newest().map(|a| a.monitor)), (None, Some(2)));
+    }
+
+    #[test]
+    fn memory_is_bounded_by_aggregations_and_by_regions() {
+        let mut heat = Heat::default();
+        (0..100).for_each(|at| heat.take(&seen(at, 1, &[(0, 10, 1)])));
+        assert_eq!(heat.seen.len(), KEPT);
+        let many: Vec<_> = (0..SEGMENTS as u64 / 4).map(|n| (n * 10, n * 10 + 10, 1)).collect();
+        (0..9).for_each(|at| heat.take(&seen(200 + at, 1, &many)));
+        assert_eq!(heat.seen.len(), 2);
+    }
+}

@@ -39,6 +39,8 @@ pub enum Command {
     Check(Check),
     /// Say what the code of an exemplar (`support.code`) tells of the host that sent it
     Explain(Explain),
+    /// End what a killed memprov left in the kernel: a DAMON monitor of its own
+    Undo(Undo),
     /// Print the configuration in effect, with the origin of each value that is no default
     Config(ConfigArgs),
 }
@@ -222,6 +224,14 @@ pub struct Explain {
     /// The code
     #[arg(value_name = "CODE")]
     pub code: String,
+}
+
+/// `memprov undo`.
+#[derive(Debug, Args)]
+pub struct Undo {
+    /// Settings.
+    #[command(flatten)]
+    pub settings: Settings,
 }
 
 /// `memprov config`.

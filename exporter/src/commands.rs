@@ -11,13 +11,14 @@ use clap::Parser;
 
 use crate::cli::{
     Check, CheckOutput, Cli, Command, ConfigArgs, Explain, Import, Record, Replay,
-    Report as ReportArgs, ReportOutput, Run, RunOutput, Settings,
+    Report as ReportArgs, ReportOutput, Run, RunOutput, Settings, Undo,
 };
 use crate::config::{Config, Effective, LogLevel, Problem, STATE_DIR};
 use crate::encode::{Accumulator, Estimate, Options};
 use crate::report::Report;
 use crate::screen::{Screen, Terminal};
 use crate::socket::{ClientError, fetch, listener_pid};
+use crate::sources::regions::MARK;
 use crate::support::{HookProbe, Matrix, PagesProbe, code};
 use crate::table::{View, render};
 use crate::{check, logging};
@@ -235,6 +236,7 @@ fn execute(
         Command::Import(args) => import(&args, env, engine, io),
         Command::Check(args) => check(&args, env, engine, io),
         Command::Explain(args) => explain(&args, io),
+        Command::Undo(args) => undo(&args, env),
         Command::Config(args) => config(&args, env, io),
     }
 }
@@ -466,6 +468,13 @@ fn explain(args: &Explain, io: &mut Io<'_>) -> Result<(), Failure> {
     let width = told.iter().map(|(id, _)| id.len()).max().unwrap_or(0);
     let lines: String = told.iter().map(|(id, state)| format!("{id:width$}  {state}\n")).collect();
     io.out.write_all(lines.as_bytes()).map_err(|error| Failure::output(&error))
+}
+
+fn undo(args: &Undo, env: &[(OsString, OsString)]) -> Result<(), Failure> {
+    let config = load(&args.settings, None, env)?.config;
+    memprov_damon::undo(&config.root, &config.state_dir.join(MARK))
+        .map(drop)
+        .map_err(|error| Failure::of(Exit::Failed, &error))
 }
 
 fn config(args: &ConfigArgs, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<(), Failure> {

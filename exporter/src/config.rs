@@ -4,6 +4,7 @@
 //! each source is tried alone on the defaults, so that every problem is reported at once, with its place, also
 //! where a later source overrides it. Then the crate `config` merges them, and each value keeps its origin.
 
+mod allow;
 mod bounds;
 mod change;
 mod detail;
@@ -56,7 +57,10 @@ macro_rules! choice {
     };
 }
 
+mod damon;
 mod export;
+pub use allow::Allow;
+pub use damon::{Damon, DamonMode, Watched};
 pub use detail::{Detail, Term};
 pub use export::{Compression, Export, Grain, Histograms, OrPreset, Preset, Protocol, Temporality};
 pub use pairs::{Attributes, Headers};
@@ -131,24 +135,6 @@ pub struct Hooks {
     pub mechanism: Mechanism,
 }
 
-/// Which memory is used, as DAMON finds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Damon {
-    /// Whose findings are read.
-    pub mode: DamonMode,
-}
-
-choice! {
-    /// Whose findings are read.
-    DamonMode {
-        /// Nobody's.
-        Off = "off",
-        /// Those of a monitor that somebody else runs, which is left alone.
-        Passive = "passive",
-    }
-}
-
 choice! {
     /// How mapping calls are observed.
     Mechanism {
@@ -221,7 +207,7 @@ impl Default for Config {
             rings: Rings { lifecycle: 4 << 20, stacks: 16 << 20 },
             first_touch: FirstTouch { enabled: true, probability: 0.01 },
             hooks: Hooks { mechanism: Mechanism::Auto },
-            damon: Damon { mode: DamonMode::Passive },
+            damon: Damon::default(),
             inject: Inject::default(),
         }
     }

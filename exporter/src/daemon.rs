@@ -140,6 +140,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
         Ok(Privileges { kept, dropped }) => tracing::info!(?kept, ?dropped, "capabilities"),
         Err(error) => tracing::warn!(%error, "no capability is dropped"),
     }
+    regions::clean(&setup.config.root, directory.path());
     let (inbox, inputs) = sync_channel(INBOX);
     let (module_sources, modules) = channel();
     let (jobs, job_queue) = channel();
@@ -371,8 +372,7 @@ impl Started {
         if setup.config.damon.mode == config::DamonMode::Off || detach.load(Ordering::Relaxed) {
             return;
         }
-        let listening =
-            regions::start(setup.config.root.clone(), inbox.clone(), Arc::clone(detach));
+        let listening = regions::start(&setup.config, inbox.clone(), Arc::clone(detach));
         self.probes.push(probing::regions(&listening));
         match listening {
             Ok(thread) => self.regions = Some(thread),

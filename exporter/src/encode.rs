@@ -43,6 +43,7 @@ mod words;
 
 pub use accumulator::{Accumulator, Options, Panes, Window};
 pub use estimate::{Estimate, estimate};
+pub(crate) use place::unit_of;
 pub use view::Style;
 
 pub use crate::report::Identity;

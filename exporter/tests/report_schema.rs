@@ -6,8 +6,8 @@ use jsonschema::Validator;
 use memprov::charges::{CacheFile, Cgroup, ChargeRow};
 use memprov::report::{
     AccessRow, AccessSums, Accesses, Agent, Book, BpfCost, Configuration, Control, Differences,
-    FaultShare, Faults, FirstTouch, FrameView, Host, Located, Measured, Monitored, OwnerRow, Process,
-    Quantity, Report, SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow, Touched,
+    FaultShare, Faults, FirstTouch, FrameView, Host, Located, Measured, Monitored, OwnerRow,
+    Process, Quantity, Report, SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow, Touched,
 };
 use memprov_ledger::evidence::EvidenceClass;
 use serde_json::{Value, json};

@@ -139,13 +139,14 @@ fn programme() -> String {
         &perform("late", LATE),
         &perform("recorded", RECORDED),
         "charge /out/charge\n",
+        include_str!("damon.sh"),
     ]
     .concat()
 }
 
-/// The workload, as distributions build and at fixed addresses, and what holds memory in cgroups.
-fn programs() -> &'static [PathBuf; 3] {
-    static BUILT: OnceLock<[PathBuf; 3]> = OnceLock::new();
+/// The workload, as distributions build and at fixed addresses, what holds memory in cgroups, and what uses some of it.
+fn programs() -> &'static [PathBuf; 4] {
+    static BUILT: OnceLock<[PathBuf; 4]> = OnceLock::new();
     BUILT.get_or_init(|| {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
@@ -154,6 +155,7 @@ fn programs() -> &'static [PathBuf; 3] {
             ("groundtruth", "truth", &[][..]),
             ("groundtruth", "truth-fixed", &["-no-pie"][..]),
             ("kernels", "hold", &[][..]),
+            ("kernels/hot", "hot", &[][..]),
         ]
         .map(|(from, name, flags)| {
             let program = out.join(name);

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod charges;
+mod damon;
 mod guest;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +47,16 @@ macro_rules! kernels {
             #[test]
             fn cgroups_are_charged_for_what_was_done_in_them() {
                 crate::KERNELS[$index].judge("charge", crate::charges::judge);
+            }
+
+            #[test]
+            fn the_part_of_memory_that_is_used_is_found_by_damon() {
+                crate::KERNELS[$index].judge("damon", crate::damon::found);
+            }
+
+            #[test]
+            fn damon_that_the_kernel_uses_is_left_alone_and_nothing_of_ours_is_left() {
+                crate::KERNELS[$index].judge("damon left", crate::damon::left);
             }
 
             #[test]

@@ -40,6 +40,17 @@ impl Config {
                 });
             }
         }
+        let damon = &self.damon;
+        if damon.aggregation < damon.sample.saturating_mul(5) {
+            found.push(Contradiction {
+                keys: ["damon.aggregation", "damon.sample"],
+                value: units::show(damon.aggregation),
+                message: format!(
+                    "allowed: five times damon.sample ({}) or more",
+                    units::show(damon.sample)
+                ),
+            });
+        }
         found
     }
 
@@ -110,6 +121,22 @@ impl Config {
                     let allowed = "allowed: above 0, up to 1; first_touch.enabled turns it off";
                     ("first_touch.probability", allowed.to_owned())
                 })
+            })
+            .or_else(|| {
+                let least = Duration::from_millis(1);
+                within("damon.sample", self.damon.sample, least, seconds(10))
+            })
+            .or_else(|| {
+                within(
+                    "damon.aggregation",
+                    self.damon.aggregation,
+                    Duration::from_millis(5),
+                    seconds(600),
+                )
+            })
+            .or_else(|| {
+                (!(10..=10_000).contains(&self.damon.regions))
+                    .then(|| ("damon.regions", "allowed: 10 to 10000".to_owned()))
             })
             .or_else(|| probability("inject.lifecycle", self.inject.lifecycle))
             .or_else(|| probability("inject.stacks", self.inject.stacks))

@@ -72,7 +72,7 @@ mod tests {
     use crate::config::{Config, Effective, Sources, keys};
 
     /// Values of which each key takes one.
-    const VALUES: [&str; 18] = [
+    const VALUES: [&str; 22] = [
         "61s",
         "7",
         "0.5",
@@ -91,6 +91,10 @@ mod tests {
         "http/protobuf",
         "/elsewhere",
         "off",
+        "vaddr",
+        "*",
+        "1ms",
+        "11",
     ];
 
     /// The defaults with these settings, if they hold and say something else.

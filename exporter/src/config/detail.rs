@@ -64,7 +64,18 @@ impl From<Detail> for String {
 }
 
 impl Term {
-    fn parse(text: &str) -> Option<Self> {
+    /// Whether it finds a process of this name, in this container and systemd unit.
+    #[must_use]
+    pub fn holds(&self, comm: &str, container: Option<&str>, unit: Option<&str>) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Container(begin) => container.is_some_and(|id| id.starts_with(begin)),
+            Self::Unit(name) => unit == Some(name),
+            Self::Comm(name) => comm == name,
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
         if text == "*" {
             return Some(Self::Everything);
         }
@@ -80,7 +91,7 @@ impl Term {
         }
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         match self {
             Self::Everything => "*".to_owned(),
             Self::Container(id) => format!("container={id}"),

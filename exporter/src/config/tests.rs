@@ -196,7 +196,12 @@ fn good_values_of_every_key_are_taken_from_text() {
         ("first_touch.enabled", "false"),
         ("first_touch.probability", "1"),
         ("hooks.mechanism", "tp_btf"),
-        ("damon.mode", "off"),
+        ("damon.mode", "active"),
+        ("damon.watch", "fvaddr"),
+        ("damon.allow", "comm=redis-server, unit=a.service"),
+        ("damon.sample", "20ms"),
+        ("damon.aggregation", "400ms"),
+        ("damon.regions", "10000"),
         ("inject.lifecycle", "0.1"),
         ("inject.stacks", "0.2"),
         ("inject.faults", "0.3"),
@@ -212,6 +217,7 @@ fn good_values_of_every_key_are_taken_from_text() {
     assert_eq!(config.rings.lifecycle, 65_536);
     assert_eq!(config.rings.stacks, 1 << 30);
     assert!(!config.first_touch.enabled);
+    assert_eq!(config.damon.allow.0.len(), 2);
     assert_eq!(config.inject.queue, 1.0);
     assert_eq!(config.export.max_owners, 10);
     assert_eq!(config.export.headers.0["api-key"], "a,b");

@@ -63,17 +63,11 @@ impl Place {
 
     /// Whether a process has its resource told whole.
     pub(super) fn whole(&self, process: &Process, detail: &Detail) -> bool {
-        let holds = |term: &Term| match term {
-            Term::Everything => true,
-            Term::Container(begin) => {
-                process.container.as_deref().is_some_and(|id| id.starts_with(begin))
-            }
-            Term::Unit(name) => match self {
-                Self::Unit(path) => unit_name(path).0 == name,
-                Self::Agent | Self::Host | Self::Container(_) | Self::Process { .. } => false,
-            },
-            Term::Comm(name) => process.comm == *name,
+        let unit = match self {
+            Self::Unit(path) => Some(unit_name(path).0),
+            Self::Agent | Self::Host | Self::Container(_) | Self::Process { .. } => None,
         };
+        let holds = |term: &Term| term.holds(&process.comm, process.container.as_deref(), unit);
         match detail {
             Detail::Kinds => false,
             Detail::Owners => true,
@@ -104,6 +98,11 @@ fn unit(cgroup: &str) -> Option<&str> {
         })
     };
     cgroup.get(..ends(".service").or_else(|| ends(".slice"))?)
+}
+
+/// The name of the systemd unit that a cgroup belongs to.
+pub(crate) fn unit_of(cgroup: &str) -> Option<&str> {
+    unit(cgroup).map(|path| unit_name(path).0)
 }
 
 /// The last segment of a path, and that without the suffix of services.

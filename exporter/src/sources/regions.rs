@@ -1,6 +1,9 @@
-//! The regions thread: listens to what monitors of memory find, whoever runs them, and changes nothing of them.
+//! The regions thread: listens to what monitors of memory find, whoever runs them, and changes nothing of them. On request
+//! it runs one of our own.
 
-use std::path::{Path, PathBuf};
+mod own;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -13,7 +16,10 @@ use memprov_ledger::evidence::{Evidence, Gap, Stream};
 use memprov_ledger::time::Span;
 use memprov_proc::clock;
 
+use self::own::Own;
+pub use self::own::{MARK, clean};
 use super::Input;
+use crate::config::Config;
 
 /// How long regions may wait to be read: the ring holds a dozen snapshots of the kernel's default size.
 const POLL: Duration = Duration::from_millis(200);
@@ -34,17 +40,21 @@ pub enum StartError {
 /// # Errors
 /// When it cannot.
 pub fn start(
-    root: PathBuf,
+    config: &Config,
     inbox: SyncSender<Input>,
     stop: Arc<AtomicBool>,
 ) -> Result<JoinHandle<()>, StartError> {
+    let (root, mut own) = (config.root.clone(), Own::of(config));
     let (ready, listening) = sync_channel(1);
     let thread = std::thread::Builder::new()
         .name("regions".to_owned())
         .spawn(move || match Regions::listen() {
             Ok(regions) => {
-                if ready.send(Ok(())).is_ok()
-                    && let Err(error) = pump(regions, &root, &inbox, &stop)
+                let told = ready.send(Ok(()));
+                let pumped = pump(regions, &root, own.as_mut(), &inbox, &stop);
+                own.iter_mut().for_each(Own::end);
+                if told.is_ok()
+                    && let Err(error) = pumped
                 {
                     tracing::error!(
                         error = super::scans::chain(&error),
@@ -64,12 +74,14 @@ pub fn start(
 fn pump(
     mut regions: Regions,
     root: &Path,
+    mut own: Option<&mut Own>,
     inbox: &SyncSender<Input>,
     stop: &AtomicBool,
 ) -> Result<(), HookError> {
     let mut assembler = Assembler::default();
     let (mut since, mut unusable, mut told) = (clock::now(), 0, 0);
     while !stop.load(Ordering::Relaxed) {
+        own.iter_mut().for_each(|own| own.turn(clock::now()));
         let mut whole = Vec::new();
         regions.poll(POLL, |region| whole.extend(assembler.take(&event(&region))))?;
         let mut found = Vec::new();

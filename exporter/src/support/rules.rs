@@ -294,13 +294,13 @@ fn damon(probes: &Probes) -> Capability {
     };
     let mechanism = Some(listener.mechanism.as_str());
     if running.is_empty() {
-        let fix = "let somebody run a monitor of the processes in question; memprov listens";
+        let fix = "damon.mode = active with damon.allow, or somebody's monitor of these processes";
         let why = if modules.is_empty() { who } else { format!("{who}, of unknown checks") };
         return unavailable(id, [&why, loses, fix]);
     }
     if running.iter().all(|kdamond| kdamond.operations.as_deref() == Some("paddr")) {
         let loses = "whose memory is used: physical memory is watched, whoever uses it";
-        let fix = "let somebody run a monitor of the processes in question; memprov listens";
+        let fix = "damon.mode = active with damon.allow, or somebody's monitor of these processes";
         let told = short(id, State::Degraded, Class::Sampled, [&who, loses, fix]);
         return Capability { mechanism: mechanism.map(str::to_owned), ..told };
     }

@@ -1,0 +1,70 @@
+# Memory of which a known part is used, watched by monitors of memprov's own; and what is left of them.
+cd /t
+tree=/sys/kernel/mm/damon/admin/kdamonds
+free=/sys/module/damon_stat/parameters/enabled
+state() { cat $tree/nr_kdamonds; }
+watch() {
+	memprov run --output none --state-dir /run/damon --set damon.mode=active --set damon.allow=comm=hot \
+		--set damon.watch=$1 --set damon.sample=20ms --set damon.aggregation=400ms --set log=debug >>/out/damon.log 2>&1 &
+	agent=$!
+}
+told() { memprov report --state-dir /run/damon --output report-json --pid $hot; }
+# Until an owner is told as touched, or a minute has passed.
+ask() {
+	n=0
+	while [ $n -lt 30 ]; do
+		sleep 2
+		told >/tmp/damon.json 2>>/out/damon.log && grep -q '"touched"' /tmp/damon.json && break
+		n=$((n + 1))
+	done
+	sleep 4
+	told >"/out/damon-$1.json" 2>>/out/damon.log
+}
+if [ -e $tree ]; then
+	echo 0 >/proc/sys/kernel/numa_balancing
+	# The kernel may use DAMON for itself: then there is none for us, which is a state and no error.
+	if [ -e $free ] && [ "$(cat $free)" = Y ]; then
+		hot & hot=$!
+		watch auto
+		sleep 8
+		kill $hot
+		{ echo "kdamonds $(state)"; echo "stat $(cat $free)"; grep -c 'no monitor of ours' /out/damon.log; } >/out/damon-taken
+		kill $agent && wait $agent
+		echo N >$free
+	fi
+	for kind in fvaddr vaddr; do
+		watch $kind
+		# Once it watches, it sees who maps what.
+		until memprov report --state-dir /run/damon >/dev/null 2>&1; do sleep 1; done
+		hot & hot=$!
+		ask $kind
+		kill $hot
+		kill $agent && wait $agent
+		echo "$kind $(state)" >>/out/damon-left
+	done
+	hot & hot=$!
+	# Killed, the agent leaves its monitor; the next one ends it, and so does undo.
+	watch vaddr
+	sleep 8
+	kill -9 $agent; wait $agent
+	echo "killed $(state)" >>/out/damon-left
+	memprov undo --state-dir /run/damon
+	echo "undone $(state) $(ls /run/damon/damon 2>/dev/null)" >>/out/damon-left
+	watch vaddr
+	sleep 8
+	kill -9 $agent; wait $agent
+	memprov run --output none --state-dir /run/damon --for 1s >>/out/damon.log 2>&1
+	echo "restarted $(state) $(ls /run/damon/damon 2>/dev/null)" >>/out/damon-left
+	# What somebody else set up stays as it is.
+	echo 1 >$tree/nr_kdamonds
+	echo 1 >$tree/0/contexts/nr_contexts
+	echo vaddr >$tree/0/contexts/0/operations
+	(cd $tree && find . -type f -exec cat {} + >/tmp/before 2>/dev/null)
+	watch auto
+	sleep 8
+	kill $agent && wait $agent
+	(cd $tree && find . -type f -exec cat {} + >/tmp/after 2>/dev/null)
+	cmp -s /tmp/before /tmp/after && echo "foreign $(state)" >>/out/damon-left
+	echo 0 >$tree/nr_kdamonds
+	kill $hot
+fi

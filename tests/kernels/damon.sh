@@ -5,11 +5,12 @@ free=/sys/module/damon_stat/parameters/enabled
 state() { cat $tree/nr_kdamonds; }
 watch() {
 	memprov run --output none --state-dir /run/damon --set damon.mode=active --set damon.allow=comm=hot \
-		--set damon.watch=$1 --set damon.sample=20ms --set damon.aggregation=400ms --set log=debug >>/out/damon.log 2>&1 &
+		--set damon.watch=$1 --set damon.sample=50ms --set damon.aggregation=1s --set log=debug >>/out/damon.log 2>&1 &
 	agent=$!
 }
 told() { memprov report --state-dir /run/damon --output report-json --pid $hot; }
-# Until an owner is told as touched, or a minute has passed.
+# Once an owner is told as touched, or a minute has passed; and then until all aggregations that are pooled are of regions
+# that have settled. An interval is long enough for the program to come around, however slow the guest is.
 ask() {
 	n=0
 	while [ $n -lt 30 ]; do
@@ -17,7 +18,7 @@ ask() {
 		told >/tmp/damon.json 2>>/out/damon.log && grep -q '"touched"' /tmp/damon.json && break
 		n=$((n + 1))
 	done
-	sleep 4
+	sleep 12
 	told >"/out/damon-$1.json" 2>>/out/damon.log
 }
 if [ -e $tree ]; then

@@ -9,8 +9,9 @@ use crate::service::until;
 use crate::stack::Store;
 
 /// What is in the queries that find nothing in this run, and why they don't.
-const WITHOUT_DATA: [(&str, &str); 4] = [
+const WITHOUT_DATA: [(&str, &str); 5] = [
     ("memprov_access_", "no source samples accesses live"),
+    ("memprov_memory_touched_", "no monitor of DAMON watches the workload"),
     ("memprov_memory_resident_exact_bytes", "sent where less is told of owners"),
     ("memprov_config_reloads_total", "no settings are refused"),
     ("container_id", "the workload is in no container; `join` asks with one"),

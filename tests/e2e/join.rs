@@ -93,8 +93,8 @@ fn an_applications_own_metrics_join_with_those_about_its_container() {
         ),
         // And memprov's own finds its host's name.
         (
-            "count(sum by (job, instance) (memprov_memory_control_bytes) * on (job, instance) \
-             group_left (host_name) target_info{host_name!=\"\"})"
+            "count(sum by (job, instance) (memprov_memory_control_bytes{memprov_book=\"process\"}) \
+             * on (job, instance) group_left (host_name) target_info{host_name!=\"\"})"
                 .to_owned(),
             1.0,
         ),

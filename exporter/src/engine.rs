@@ -1,6 +1,7 @@
 //! What the commands run: the daemon, the recorder, the replay, the snapshot.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,12 @@ const PANE: Duration = Duration::from_secs(60);
 
 fn failed(error: &dyn std::error::Error) -> Failure {
     Failure::of(Exit::Failed, error)
+}
+
+/// Whether both names are of one file, as far as both are there.
+fn same_file(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 /// Applies a line; with an interval, tells the panes that end before it.
@@ -149,6 +156,10 @@ impl Engine for Local {
 
     fn convert(&self, recording: &Path, trace: &Path, redact: bool) -> Result<(), Failure> {
         let mut import = Import::open(recording).map_err(|e| failed(&e))?;
+        if same_file(recording, trace) {
+            let line = format!("--trace {}: this is the recording itself", trace.display());
+            return Err(Failure::new(Exit::Usage, line));
+        }
         let recorder = Recorder::create(trace, import.header(), redact);
         let mut recorder = recorder.map_err(|e| failed(&e))?;
         for line in import.by_ref() {

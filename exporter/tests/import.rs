@@ -179,3 +179,41 @@ fn a_file_that_is_no_recording_is_refused_by_name() {
     let failure = Local.import(&folder.path().join("gone"), None, &mut |_| Ok(())).unwrap_err();
     assert!(failure.lines[0].starts_with("open "), "{:?}", failure.lines);
 }
+
+#[test]
+fn what_a_cut_recording_lost_is_told_by_its_report_and_by_its_trace() {
+    let Some(path) = recorded("akshay-numatop/perf.data") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (cut, trace) = (folder.path().join("cut"), folder.path().join("t.jsonl"));
+    std::fs::write(&cut, &std::fs::read(path).unwrap()[..15_000]).unwrap();
+    let mut imported = Vec::new();
+    let mut sink = |report: &Report| {
+        imported.push(report.clone());
+        Ok(())
+    };
+    Local.import(&cut, None, &mut sink).unwrap_err();
+    Local.convert(&cut, &trace, false).unwrap_err();
+    let replayed = reports(|all| {
+        let mut sink = |report: &Report| {
+            all(report);
+            Ok(())
+        };
+        Local.replay(&trace, None, &mut sink).unwrap();
+    });
+    for report in [imported.last().unwrap(), replayed.last().unwrap()] {
+        assert_eq!(report.lost.get(Stream::Accesses.id()), None, "nobody counted how many");
+        assert_eq!(report.lost.get(Stream::Sideband.id()), None);
+        assert!(report.processes.iter().all(|process| !process.lossless));
+    }
+}
+
+#[test]
+fn a_trace_never_takes_the_place_of_its_recording() {
+    let Some(path) = recorded("akshay-numatop/perf.data") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("perf.data");
+    std::fs::copy(&path, &copy).unwrap();
+    let failure = Local.convert(&copy, &copy, false).unwrap_err();
+    assert!(failure.lines[0].contains("the recording itself"), "{:?}", failure.lines);
+    assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(&path).unwrap());
+}

@@ -113,8 +113,12 @@ struct Source {
 enum Held {
     Event(Event),
     Access(Box<Access>),
-    /// Records were lost since this time.
-    Lost(MonoTime, u64),
+    /// Records were lost since this time: so many samples at least, 0 where nobody counted; perhaps of mappings, too.
+    Lost {
+        since: MonoTime,
+        samples: u64,
+        mappings: bool,
+    },
 }
 
 /// A recording that is being read.
@@ -225,6 +229,10 @@ impl<R: BufRead + Seek> Recording<R> {
                 let rest = self.order.finish();
                 self.tell(rest, out);
                 self.begin(self.told, out);
+                if self.tally.stopped.is_some() {
+                    let rest = Held::Lost { since: self.told, samples: 0, mappings: true };
+                    self.tell(vec![(self.told, rest)], out);
+                }
                 self.tally.late = self.order.late();
                 self.tally.passed = self.stream.passed();
                 return false;
@@ -336,7 +344,10 @@ impl<R: BufRead + Seek> Recording<R> {
             Ok(parsed) => self.read_record(parsed, kind, format.sample_type),
             Err(error) => {
                 self.broken(offset, error);
-                None
+                // What it was nobody knows, but whether it was a sample.
+                let mappings = record::kind(&record) != record::SAMPLE;
+                let since = self.order.released();
+                Some((since, Held::Lost { since, samples: 0, mappings }))
             }
         };
         self.record = record;
@@ -361,7 +372,8 @@ impl<R: BufRead + Seek> Recording<R> {
             Body::Lost(count) | Body::LostSamples(count) => {
                 self.tally.lost = self.tally.lost.saturating_add(*count);
                 let since = cpu.and_then(|cpu| self.cpus.get(&cpu).copied());
-                Some(Held::Lost(since.unwrap_or_default(), *count))
+                let since = since.unwrap_or_default();
+                Some(Held::Lost { since, samples: *count, mappings: true })
             }
             Body::Throttle | Body::Unthrottle => {
                 self.tally.throttled += u64::from(record.body == Body::Throttle);
@@ -433,12 +445,15 @@ impl<R: BufRead + Seek> Recording<R> {
                     out.extend(program.map(|list| Evidence::Residency(Box::new(list))));
                 }
                 Held::Access(access) => out.push(Evidence::Access(access)),
-                Held::Lost(since, lost) => {
+                Held::Lost { since, samples, mappings } => {
                     let when = Span { begin: since.min(time), end: time };
                     // How many of them told of address spaces nobody counted.
                     let gap = |stream, lost| Evidence::Gap(Gap { when, stream, lost, whose: None });
-                    out.extend([gap(Lost::Sideband, 0), gap(Lost::Accesses, lost)]);
-                    self.threads.lose(time);
+                    if mappings {
+                        out.push(gap(Lost::Sideband, 0));
+                        self.threads.lose(time);
+                    }
+                    out.push(gap(Lost::Accesses, samples));
                 }
             }
         }

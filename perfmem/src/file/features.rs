@@ -129,26 +129,30 @@ impl About {
         Some(())
     }
 
-    /// Blocks of memory that each node has, as bits.
+    /// Blocks of memory that each node has, as bits: of each node its number and how many bits, then the bitmap, which
+    /// says so once more (perf `util/header.c`, `write_mem_topology`, `do_write_bitmap`).
     fn memory(&mut self, fields: &mut Bytes<'_>) -> Option<()> {
         let (_version, size, nodes) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let block = size / PAGE;
+        let mut frames: Vec<(u64, u64, u32)> = Vec::new();
         for _ in 0..nodes {
             let (node, count) = (u32::try_from(fields.u64()?).ok()?, fields.u64()?);
-            let count = Some(count).filter(|count| *count <= BLOCKS)?;
+            let again = fields.u64()?;
+            let count = Some(count).filter(|count| *count <= BLOCKS && *count == again)?;
             for word in 0..count.div_ceil(64) {
                 let bits = fields.u64()?;
                 let set = (0..64).filter(|bit| bits >> bit & 1 != 0).map(|bit| word * 64 + bit);
                 for number in set {
                     let (first, end) =
                         (number.checked_mul(block)?, (number + 1).checked_mul(block)?);
-                    match self.frames.last_mut() {
+                    match frames.last_mut() {
                         Some(last) if last.1 == first && last.2 == node => last.1 = end,
-                        _ => self.frames.push((first, end, node)),
+                        _ => frames.push((first, end, node)),
                     }
                 }
             }
         }
+        self.frames = frames;
         Some(())
     }
 
@@ -191,5 +195,63 @@ impl About {
             _ => (Population::Unknown, Timing::Unknown),
         };
         Kind { population, timing, period: event.period }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{About, MEM_TOPOLOGY};
+
+    fn section(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn blocks_of_memory_belong_to_the_node_that_perf_lists_them_at() {
+        // As a machine of one node wrote it: blocks of 128 MiB, 0 to 23 and 32 to 199.
+        let one = [1, 0x800_0000, 1, 0, 0xc8, 0xc8, 0xffff_ffff_00ff_ffff, !0, !0, 0xff];
+        // The same, of which blocks from 128 on are another node's.
+        let two = [
+            1,
+            0x800_0000,
+            2,
+            0,
+            0xc8,
+            0xc8,
+            0xffff_ffff_00ff_ffff,
+            !0,
+            0,
+            0, //
+            1,
+            0xc8,
+            0xc8,
+            0,
+            0,
+            !0,
+            0xff,
+        ];
+        let of = |words: &[u64], block: u64| {
+            let mut about = About::default();
+            assert!(about.learn(MEM_TOPOLOGY, &section(words)));
+            about.nodes.of_frame(block * 0x8000)
+        };
+        let blocks = [0, 23, 24, 31, 32, 63, 64, 127, 128, 199, 200];
+        let (some, none) = (Some(0), None);
+        let all = [some, some, none, none, some, some, some, some, some, some, none];
+        assert_eq!(blocks.map(|block| of(&one, block)), all);
+        let parted = [some, some, none, none, some, some, some, some, Some(1), Some(1), none];
+        assert_eq!(blocks.map(|block| of(&two, block)), parted);
+    }
+
+    #[test]
+    fn a_section_that_is_cut_or_contradicts_itself_tells_no_node() {
+        let whole = [1, 0x800_0000, 1, 0, 64, 64, !0];
+        let cut = &section(&whole)[..section(&whole).len() - 1];
+        let contradicts = section(&[1, 0x800_0000, 1, 0, 64, 128, !0, !0]);
+        for bytes in [cut, &contradicts] {
+            let mut about = About::default();
+            assert!(!about.learn(MEM_TOPOLOGY, bytes));
+            assert_eq!(about.nodes.of_frame(0), None);
+        }
     }
 }

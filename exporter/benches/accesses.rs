@@ -37,7 +37,7 @@ fn world(live: u64) -> (Vec<Evidence>, u64) {
     let seen = Residency {
         when: Span { begin: MonoTime(1), end: MonoTime(2) },
         tgid: PID,
-        start: StartTicks(1),
+        start: Some(StartTicks(1)),
         comm: "bench".into(),
         parent: Tgid(1),
         layout: None,

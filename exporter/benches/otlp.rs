@@ -78,7 +78,7 @@ fn row(n: u64, class: EvidenceClass, pane: u64) -> OwnerRow {
 fn process(pid: u32, class: EvidenceClass, pane: u64) -> Process {
     Process {
         pid,
-        start_time: u64::from(pid),
+        start_time: Some(u64::from(pid)),
         comm: "server".to_owned(),
         space: format!("{pid:x}"),
         space_pids: vec![pid],

@@ -6,7 +6,6 @@
 //! ```
 
 pub mod locality;
-pub mod matrix;
 pub mod section;
 pub mod share;
 pub mod slices;

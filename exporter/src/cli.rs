@@ -175,7 +175,7 @@ pub struct Import {
     /// Settings.
     #[command(flatten)]
     pub settings: Settings,
-    /// The recording: a file of perf record, or what perf record -o - wrote
+    /// The recording: a file of perf record, also one that perf record -o - was redirected to; no pipe
     #[arg(value_name = "FILE")]
     pub recording: PathBuf,
     /// Form of the report [default: table on a terminal, else report-json]

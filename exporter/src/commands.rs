@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use memprov_damon::Undone;
 
 use crate::cli::{
     Check, CheckOutput, Cli, Command, ConfigArgs, Explain, Import, Record, Replay,
@@ -236,7 +237,7 @@ fn execute(
         Command::Import(args) => import(&args, env, engine, io),
         Command::Check(args) => check(&args, env, engine, io),
         Command::Explain(args) => explain(&args, io),
-        Command::Undo(args) => undo(&args, env),
+        Command::Undo(args) => undo(&args, env, io),
         Command::Config(args) => config(&args, env, io),
     }
 }
@@ -470,11 +471,17 @@ fn explain(args: &Explain, io: &mut Io<'_>) -> Result<(), Failure> {
     io.out.write_all(lines.as_bytes()).map_err(|error| Failure::output(&error))
 }
 
-fn undo(args: &Undo, env: &[(OsString, OsString)]) -> Result<(), Failure> {
+fn undo(args: &Undo, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<(), Failure> {
     let config = load(&args.settings, None, env)?.config;
-    memprov_damon::undo(&config.root, &config.state_dir.join(MARK))
-        .map(drop)
-        .map_err(|error| Failure::of(Exit::Failed, &error))
+    let undone = memprov_damon::undo(&config.root, &config.state_dir.join(MARK))
+        .map_err(|error| Failure::of(Exit::Failed, &error))?;
+    let line = match undone {
+        Undone::Nothing => "nothing of memprov is in the kernel",
+        Undone::Gone => "memprov's monitor of DAMON was gone already",
+        Undone::NotOurs => "what is in DAMON's tree is somebody else's, and left alone",
+        Undone::Ended => "memprov's monitor of DAMON is ended",
+    };
+    writeln!(io.out, "{line}").map_err(|error| Failure::output(&error))
 }
 
 fn config(args: &ConfigArgs, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<(), Failure> {

@@ -162,7 +162,7 @@ impl Composer<'_> {
         let anon = sums.values().map(|s| s.row.owned.get(Kind::Anon)).sum();
         let one = Process {
             pid: 0,
-            start_time: 0,
+            start_time: None,
             comm: scan.comm.to_string(),
             space: format!("{:x}", space.id.0),
             space_pids: space.tgids.iter().map(|t| t.0).collect(),
@@ -181,7 +181,7 @@ impl Composer<'_> {
             faults: faults(space, &scan.after),
             first_touch: self.first_touch(space, &touched, anon),
         };
-        let start = |tgid: &Tgid| space.starts.get(tgid).map_or(0, |start| start.0);
+        let start = |tgid: &Tgid| space.starts.get(tgid).map(|start| start.0);
         let of = |tgid: &Tgid| Process { pid: tgid.0, start_time: start(tgid), ..one.clone() };
         space.tgids.iter().map(of).collect()
     }

@@ -14,14 +14,14 @@ use crate::report::Host;
 #[must_use]
 pub fn describe(root: &Path) -> Host {
     let line = |path: &str| fs::read_to_string(root.join(path)).map(|s| s.trim().to_owned()).ok();
-    let kernel = line("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
-    let nodes = Proc::at(root).nodes().map_or(0, |nodes| nodes.len());
+    let kernel = line("proc/sys/kernel/osrelease");
+    let nodes = Proc::at(root).nodes().ok().and_then(|nodes| u32::try_from(nodes.len()).ok());
     let verdict = judge(&probe(root));
     let no_pmu = match verdict {
         memprov_perfmem::Verdict::Available(_) | memprov_perfmem::Verdict::Untried(_) => None,
         other => Some(other.to_string()),
     };
-    Host { kernel, nodes: u32::try_from(nodes).unwrap_or(u32::MAX), no_pmu }
+    Host { kernel, nodes, no_pmu }
 }
 
 /// Who the host is, for the resources of what is exported.

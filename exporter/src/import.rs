@@ -142,11 +142,7 @@ fn header(about: &About) -> Header {
         clock: Clock { wall_at_zero },
         watching_since: MonoTime(0),
         watching_ticks: None,
-        host: Host {
-            kernel: about.release.clone().unwrap_or_default(),
-            nodes: about.node_count.unwrap_or(0),
-            no_pmu: None,
-        },
+        host: Host { kernel: about.release.clone(), nodes: about.node_count, no_pmu: None },
         scope: Scope { all: false, pids: Vec::new() },
         sample: Sample::default(),
         identity: Identity {

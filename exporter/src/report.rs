@@ -74,10 +74,10 @@ pub struct About {
 /// The host a report speaks of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Host {
-    /// `uname -r`.
-    pub kernel: String,
-    /// NUMA nodes that hold memory.
-    pub nodes: u32,
+    /// `uname -r`; `None`: unknown.
+    pub kernel: Option<String>,
+    /// NUMA nodes that hold memory; `None`: unknown.
+    pub nodes: Option<u32>,
     /// Why there is no PMU memory sampling; `None` where there is.
     pub no_pmu: Option<String>,
 }
@@ -189,7 +189,7 @@ pub struct Process {
     /// Thread group id.
     pub pid: u32,
     /// Start in clock ticks since boot.
-    pub start_time: u64,
+    pub start_time: Option<u64>,
     /// Its name.
     pub comm: String,
     /// Its address space, hex.

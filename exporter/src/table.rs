@@ -8,6 +8,7 @@ mod charges;
 mod equation;
 mod next;
 mod owners;
+mod regions;
 pub(crate) mod text;
 
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use crate::report::{Process, Report, SharedRow};
 use crate::support::SIDEBAND;
 use equation::Sum;
 use owners::{Row, rows};
-use text::{Paint, age, bytes, clean, clock, elide, fit, percent, wrap};
+use text::{Paint, age, clean, clock, elide, fit, percent, sum, wrap};
 
 /// How a report is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,12 +69,14 @@ pub fn render(report: &Report, view: &View) -> String {
         one_process(process, report, view, width, &mut out);
     }
     if !rest.is_empty() {
-        let total: u64 = rest.iter().map(|p| Sum::resident(p).parts()).sum();
+        let known = rest.iter().map(|p| Some(Sum::resident(p)).filter(Sum::closed));
         out.push(String::new());
-        out.push(format!("… {} more processes, RSS {}", rest.len(), bytes(total)));
+        let rss = sum(known.map(|sum| sum.map(|sum| sum.parts())));
+        out.push(format!("… {} more processes, RSS {rss}", rest.len()));
     }
     shared(&report.shared, view, width, paint, &mut out);
     charges::section(report, view.all, width, paint, &mut out);
+    regions::section(report, view.all, width, paint, &mut out);
     if let Some(told) = &report.accesses {
         accesses::accesses(told, view, width, paint, &mut out);
     }
@@ -92,11 +95,11 @@ pub fn render(report: &Report, view: &View) -> String {
 fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut Vec<String>) {
     let host = &report.host;
     let nodes = match host.nodes {
-        0 => "NUMA nodes unknown".to_owned(),
-        1 => "1 NUMA node".to_owned(),
-        n => format!("{n} NUMA nodes"),
+        None => "NUMA nodes unknown".to_owned(),
+        Some(1) => "1 NUMA node".to_owned(),
+        Some(n) => format!("{n} NUMA nodes"),
     };
-    let kernel = if host.kernel.is_empty() { "unknown".to_owned() } else { clean(&host.kernel) };
+    let kernel = host.kernel.as_deref().map_or_else(|| "unknown".to_owned(), clean);
     out.extend(
         wrap(
             &[
@@ -216,8 +219,8 @@ fn shared(objects: &[SharedRow], view: &View, width: usize, paint: Paint, out: &
     let (first, rest) = objects.split_at(limit);
     out.extend(first.iter().map(|row| Row::shared(row).line(width)));
     if !rest.is_empty() {
-        let total: u64 = rest.iter().filter_map(|row| row.resident.bytes).sum();
-        out.push(format!("  … {} more objects {}", rest.len(), bytes(total)));
+        let total = sum(rest.iter().map(|row| row.resident.bytes));
+        out.push(format!("  … {} more objects {total}", rest.len()));
     }
     if first.iter().any(|row| !row.sharers_complete) {
         let note = elide("  +: processes that are not observed may map it too", width);

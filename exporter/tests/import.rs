@@ -121,7 +121,7 @@ fn a_trace_of_a_recording_replays_to_the_same_report() {
     });
     let [imported, replayed] = [&imported[0], &replayed[0]];
     assert!(imported.processes.len() > 100);
-    assert_eq!((imported.source.as_str(), imported.host.nodes), ("import", 2));
+    assert_eq!((imported.source.as_str(), imported.host.nodes), ("import", Some(2)));
     assert_eq!(*replayed, Report { source: "replay".to_owned(), ..imported.clone() });
     // Nobody counts what no recording of perf holds.
     assert!(!imported.lost.contains_key(Stream::Stacks.id()));
@@ -216,4 +216,23 @@ fn a_trace_never_takes_the_place_of_its_recording() {
     let failure = Local.convert(&copy, &copy, false).unwrap_err();
     assert!(failure.lines[0].contains("the recording itself"), "{:?}", failure.lines);
     assert_eq!(std::fs::read(&copy).unwrap(), std::fs::read(&path).unwrap());
+}
+
+/// What perf found has no start that it tells, and keeps the one that a fork told over another program.
+#[test]
+fn a_start_that_nobody_told_is_unknown_and_a_process_has_one() {
+    let Some(path) = recorded("quipper/perf.data.weight_struct") else { return };
+    let report = reports(|all| {
+        let mut sink = |report: &Report| {
+            all(report);
+            Ok(())
+        };
+        Local.import(&path, None, &mut sink).unwrap();
+    })
+    .remove(0);
+    let started = report.processes.iter().filter(|process| process.start_time.is_some()).count();
+    assert!(report.processes.iter().all(|process| process.start_time != Some(0)));
+    assert!(started > 0 && started < report.processes.len(), "{started}");
+    let pids: std::collections::BTreeSet<u32> = report.processes.iter().map(|p| p.pid).collect();
+    assert_eq!(pids.len(), report.processes.len(), "no process is there twice");
 }

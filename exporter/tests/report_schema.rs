@@ -86,7 +86,7 @@ fn sparse() -> Report {
     };
     let process = Process {
         pid: 1,
-        start_time: 0,
+        start_time: None,
         comm: String::new(),
         space: "0".into(),
         space_pids: vec![1],
@@ -182,7 +182,8 @@ fn maximal() -> Report {
     report.source = "daemon".into();
     report.mechanism = Some("fentry".into());
     report.cgroups = vec![cgroup(&quantity)];
-    report.host = Host { kernel: "6.18.0".into(), nodes: 2, no_pmu: Some("no PMU".into()) };
+    report.host =
+        Host { kernel: Some("6.18.0".into()), nodes: Some(2), no_pmu: Some("no PMU".into()) };
     report.lost = BTreeMap::from([("lifecycle".into(), 3)]);
     report.agent = Some(Agent {
         cpu_seconds: BTreeMap::from([("fuser".into(), 0.25), ("ended".into(), 0.0)]),

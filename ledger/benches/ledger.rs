@@ -124,7 +124,7 @@ impl Load {
         let seen = Residency {
             when: Span { begin: MonoTime(self.now), end: MonoTime(self.now + 1000) },
             tgid: Self::tgid(space),
-            start: StartTicks(1),
+            start: Some(StartTicks(1)),
             comm: "bench".into(),
             parent: Tgid(1),
             layout: None,

@@ -369,8 +369,9 @@ pub struct Residency {
     pub when: Span,
     /// The process.
     pub tgid: Tgid,
-    /// When the process began.
-    pub start: StartTicks,
+    /// When the process began; `None`: unknown.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub start: Option<StartTicks>,
     /// Its name (`comm`), lossless text.
     pub comm: Arc<str>,
     /// The parent process at that time.

@@ -293,8 +293,9 @@ impl Ledger {
         }
     }
 
-    /// The space of a process that was read with this start time; a reused pid is another process.
-    fn read_space(&mut self, tgid: Tgid, start: StartTicks, when: Span) -> &mut Space {
+    /// The space of a process that was read with this start time, where it is known; a reused pid is another process.
+    fn read_space(&mut self, tgid: Tgid, start: Option<StartTicks>, when: Span) -> &mut Space {
+        let Some(start) = start else { return self.space_of(tgid) };
         // Both are rounded to ticks, not by the same clock.
         let differs = |known: &StartTicks| known.0.abs_diff(start.0) > 1;
         let other = self.space(tgid).and_then(|s| s.starts.get(&tgid)).is_some_and(differs);
@@ -312,7 +313,7 @@ impl Ledger {
     }
 
     fn total(&mut self, total: &Total) {
-        let space = self.read_space(total.tgid, total.start, total.when);
+        let space = self.read_space(total.tgid, Some(total.start), total.when);
         space.totals(total.when, total.counters);
         let unmoved = space.scan.as_ref().is_some_and(|scan| scan.after == total.counters);
         if unmoved && space.still_since_scan() {

@@ -336,22 +336,28 @@ impl<R: BufRead + Seek> Recording<R> {
     fn take(&mut self, offset: u64) -> Vec<(MonoTime, Held)> {
         let Some(event) = self.source().and_then(|index| self.events.get(index)) else {
             self.tally.unidentified += 1;
-            return Vec::new();
+            let (since, lost) = self.unread();
+            return self.order.push(since, SIZE, lost);
         };
         let (format, kind) = (event.attribute.format, event.kind);
+        let unread = self.unread();
         let record = std::mem::take(&mut self.record);
         let held = match record::parse(&record, format) {
             Ok(parsed) => self.read_record(parsed, kind, format.sample_type),
             Err(error) => {
                 self.broken(offset, error);
-                // What it was nobody knows, but whether it was a sample.
-                let mappings = record::kind(&record) != record::SAMPLE;
-                let since = self.order.released();
-                Some((since, Held::Lost { since, samples: 0, mappings }))
+                Some(unread)
             }
         };
         self.record = record;
         held.map_or_else(Vec::new, |(time, held)| self.order.push(time, SIZE, held))
+    }
+
+    /// The record that is being taken says nothing: it was a sample, or of anything.
+    fn unread(&self) -> (MonoTime, Held) {
+        let mappings = record::kind(&self.record) != record::SAMPLE;
+        let since = self.order.released();
+        (since, Held::Lost { since, samples: u64::from(!mappings), mappings })
     }
 
     fn read_record(
@@ -419,7 +425,8 @@ impl<R: BufRead + Seek> Recording<R> {
         }
         let Some(access) = access(sampled, kind, &self.about.nodes) else {
             self.tally.timeless += 1;
-            return None;
+            let since = self.order.released();
+            return Some(Held::Lost { since, samples: 1, mappings: false });
         };
         self.tally.accesses += 1;
         Some(Held::Access(Box::new(access)))
@@ -462,9 +469,14 @@ impl<R: BufRead + Seek> Recording<R> {
     /// Tells what there was before `first`.
     fn begin(&mut self, first: MonoTime, out: &mut Vec<Evidence>) {
         let Some(start) = self.start.take() else { return };
+        let crowded = start.crowded;
         self.threads.found(start.threads());
         let when = Span::at(MonoTime(first.0.saturating_sub(1)));
         out.extend(start.residencies(when).map(|seen| Evidence::Residency(Box::new(seen))));
+        if crowded > 0 {
+            let (stream, lost) = (Lost::Sideband, crowded);
+            out.push(Evidence::Gap(Gap { when, stream, lost, whose: None }));
+        }
     }
 }
 

@@ -237,7 +237,7 @@ impl Scanner {
         }
         let residency = Residency {
             tgid,
-            start: StartTicks(before.stat.start_ticks),
+            start: Some(StartTicks(before.stat.start_ticks)),
             comm: Arc::from(lossless(&after.stat.comm)),
             parent: Tgid(after.stat.ppid),
             layout: after.layout,

@@ -4,7 +4,7 @@ mod tests {
     use std::path::Path;
 
     use memprov_ledger::evidence::Backing;
-    use memprov_ledger::identity::{PAGE, Tgid};
+    use memprov_ledger::identity::{PAGE, StartTicks, Tgid};
     use memprov_ledger::pages::PageState;
     use memprov_proc::{Proc, ReadError, RssAccuracy, ScanError, ScanOptions, Scanner};
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -62,7 +62,10 @@ mod tests {
         assert!(matches!(maps[1].backing, Backing::Shmem(_)));
         assert!(matches!(maps[2].backing, Backing::File(_)));
         assert_eq!(residency.cgroup.as_deref(), Some("/a\\xff.slice"));
-        assert_eq!((&*residency.comm, residency.parent, residency.start.0), ("a b", Tgid(1), 4242));
+        assert_eq!(
+            (&*residency.comm, residency.parent, residency.start),
+            ("a b", Tgid(1), Some(StartTicks(4242)))
+        );
         assert_eq!(residency.layout, Some((140_000, 94_000)));
         assert_eq!(residency.after.anon, Some(8192));
         assert!(residency.slack > 0, "nothing of another machine is called exact");

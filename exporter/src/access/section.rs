@@ -137,7 +137,7 @@ pub fn section(
         AccessRow {
             space: space.map(|space| format!("{:x}", space.0)),
             pid: space.map(|_| tgid.0),
-            start_time: space.map(|_| start.0),
+            start_time: start.map(|start| start.0),
             container: cgroup
                 .as_deref()
                 .and_then(memprov_proc::cgroup::container_id)

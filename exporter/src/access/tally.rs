@@ -14,7 +14,7 @@ use memprov_ledger::pieces::{Origin, Piece, Traits};
 use memprov_ledger::resolution::Resolution;
 use memprov_ledger::time::MonoTime;
 
-use super::locality::{Topology, contradict};
+use super::locality::{contradict, went};
 use super::slices::{Grid, Slices};
 use super::sums::Sums;
 use crate::exemplar::{Exemplar, Exemplars};
@@ -131,8 +131,8 @@ pub struct Slot {
 pub struct Resident {
     /// Its oldest process.
     pub tgid: Tgid,
-    /// Its start.
-    pub start: StartTicks,
+    /// Its start; `None`: unknown.
+    pub start: Option<StartTicks>,
     /// Its cgroup, once read.
     pub cgroup: Option<Arc<str>>,
 }
@@ -140,7 +140,6 @@ pub struct Resident {
 /// All samples.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    topology: Topology,
     grid: Grid,
     places: HashMap<Key, usize>,
     slots: Vec<(Key, Slot)>,
@@ -150,12 +149,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Samples of a host with these nodes.
-    #[must_use]
-    pub fn new(topology: Topology) -> Self {
-        Self { topology, ..Self::default() }
-    }
-
     /// Takes in a sample.
     pub fn add(&mut self, access: &Access, ledger: &Ledger) {
         let (slot, outcome) = self.whose(access, ledger);
@@ -164,7 +157,7 @@ impl Tally {
             Outcome::Attributed if possible != access.latency => Outcome::Implausible,
             outcome => outcome,
         };
-        let went = self.topology.went(access);
+        let went = went(access);
         // One of a fixed period, of which nothing is said, stands for itself.
         let events = access.period.unwrap_or(1);
         let period = float(events);
@@ -325,7 +318,7 @@ impl Tally {
 
 fn resident(space: &memprov_ledger::space::Space) -> Resident {
     let tgid = space.tgids.iter().next().copied().unwrap_or_default();
-    let start = space.starts.get(&tgid).copied().unwrap_or_default();
+    let start = space.starts.get(&tgid).copied();
     let cgroup = space.scan.as_ref().and_then(|scan| scan.cgroup.clone());
     Resident { tgid, start, cgroup }
 }

@@ -100,7 +100,7 @@ impl Engine for Notes {
     }
 
     fn lines(&self, report: &mut Report) -> Result<(), Failure> {
-        report.host.kernel = "with lines".to_owned();
+        report.host.kernel = Some("with lines".to_owned());
         Ok(())
     }
 

@@ -50,8 +50,8 @@ pub(super) fn say(
         rows.one(&semconv::SUPPORT, &key, level(1));
     }
     coverage(report, rows);
-    if report.host.nodes > 0 {
-        rows.one(&semconv::NUMA_NODES, &[], level(report.host.nodes.into()));
+    if let Some(nodes) = report.host.nodes {
+        rows.one(&semconv::NUMA_NODES, &[], level(nodes.into()));
     }
     rows.one(
         &semconv::BUILD_INFO,

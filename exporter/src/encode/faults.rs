@@ -13,7 +13,7 @@ pub(super) const KINDS: [&str; 4] = [kind::ANON, kind::FILE, kind::SHMEM, kind::
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// By pid and start: a process keeps its counters over exec.
-    counts: HashMap<(u32, u64), Counts>,
+    counts: HashMap<(u32, Option<u64>), Counts>,
     pane: u64,
 }
 

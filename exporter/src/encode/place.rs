@@ -36,7 +36,7 @@ pub(super) enum Place {
     /// A systemd unit, by its path in the hierarchy.
     Unit(Arc<str>),
     /// A process.
-    Process { pid: u32, start_time: u64 },
+    Process { pid: u32, start_time: Option<u64> },
 }
 
 impl Place {
@@ -52,8 +52,8 @@ impl Place {
 
     /// Where accesses of a space belong.
     pub(super) fn accessed(row: &AccessRow, grain: Grain) -> Self {
-        match (grain, row.pid, row.start_time) {
-            (Grain::Process, Some(pid), Some(start_time)) => Self::Process { pid, start_time },
+        match (grain, row.pid) {
+            (Grain::Process, Some(pid)) => Self::Process { pid, start_time: row.start_time },
             (Grain::Process, ..) => Self::Host,
             (Grain::Container, ..) => {
                 Self::of_cgroup(row.container.as_deref(), row.cgroup.as_deref())
@@ -131,7 +131,8 @@ impl Identity {
                 let mut own = self.process(*pid, *start_time, name);
                 let container = first.and_then(|process| process.container.as_deref());
                 own.extend(container.map(|id| text(semconv::CONTAINER_ID, id)));
-                (name, format!("process/{pid}/{start_time}"), own)
+                let began = start_time.map_or_else(String::new, |ticks| ticks.to_string());
+                (name, format!("process/{pid}/{began}"), own)
             }
         };
         let instance = format!("{}/{instance}", self.host_id);
@@ -168,8 +169,8 @@ impl Identity {
         self.resource(&Place::Agent, None).attributes.into_iter().filter_map(text).collect()
     }
 
-    fn process(&self, pid: u32, start_time: u64, name: &str) -> Vec<KeyValue> {
-        let since_boot = start_time.checked_mul(TICK_NANOS);
+    fn process(&self, pid: u32, start_time: Option<u64>, name: &str) -> Vec<KeyValue> {
+        let since_boot = start_time.and_then(|ticks| ticks.checked_mul(TICK_NANOS));
         let began = self.boot.zip(since_boot).and_then(|(boot, since)| boot.checked_add(since));
         let began = began.and_then(|nanos| UNIX_EPOCH.checked_add(Duration::from_nanos(nanos)));
         let mut attributes = vec![

@@ -97,7 +97,7 @@ fn process(pid: u32, container: Option<&str>, owners: Vec<OwnerRow>) -> Process 
     };
     Process {
         pid,
-        start_time: 1000 + u64::from(pid),
+        start_time: Some(1000 + u64::from(pid)),
         comm: format!("proc{pid}"),
         space: format!("{pid:x}"),
         space_pids: vec![pid],
@@ -127,7 +127,7 @@ fn report(processes: Vec<Process>) -> Report {
         generated_at: "2026-09-21T14:14:20Z".to_owned(),
         watching_since: "2026-09-21T14:13:20Z".to_owned(),
         mechanism: None,
-        host: Host { nodes: 2, ..Host::default() },
+        host: Host { nodes: Some(2), ..Host::default() },
         processes,
         cgroups: Vec::new(),
         regions: Vec::new(),

@@ -22,9 +22,10 @@ pub(super) fn accesses(
         let samples: u64 = total.samples.values().sum();
         let of = |outcome: &str| total.samples.get(outcome).copied().unwrap_or(0);
         let owned = of("attributed") + of("implausible");
-        let how = match method {
-            "placement" => "by node of page and CPU",
-            _ => "as the hardware says",
+        let how = match (method, whole) {
+            (_, None | Some(Located { effective: 0.0, .. })) => "nothing says from where",
+            ("placement", _) => "by node of page and CPU",
+            (_, Some(_)) => "as the hardware says",
         };
         out.push(String::new());
         let title = format!(
@@ -86,6 +87,7 @@ fn remote(located: Option<&Located>) -> String {
             format!("{share:.1} % [{lo:.1}, {hi:.1}]")
         }
         (None, Some("no_samples")) | (None, None) => "?".to_owned(),
+        (None, Some("few_slices")) => "? too short".to_owned(),
         (None, Some(_)) => "? too few".to_owned(),
     }
 }

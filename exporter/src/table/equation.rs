@@ -37,6 +37,11 @@ impl Sum {
         sum
     }
 
+    /// Whether any book is closed.
+    pub(super) fn closed(&self) -> bool {
+        self.books > 0
+    }
+
     /// What the parts add up to.
     pub(super) fn parts(&self) -> u64 {
         let known = self.owned.saturating_add(self.joint).saturating_add(self.unattributed);
@@ -46,7 +51,7 @@ impl Sum {
     /// The equation, and what is to be said of it.
     pub(super) fn lines(&self, name: &str, width: usize, paint: Paint) -> Vec<String> {
         if self.books == 0 {
-            return vec![format!("  {name} ?: no book is closed yet")];
+            return vec![format!("  {name} ?: no book is closed")];
         }
         let total = self.parts();
         let (unit_name, scale) = unit(total.max(self.hi));

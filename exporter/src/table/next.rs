@@ -32,7 +32,10 @@ fn replay(command: &str, view: &View) -> Option<Vec<Next>> {
     if !view.all {
         out.push((format!("memprov {command} {trace} --all"), "every owner"));
     }
-    out.push((format!("memprov {command} {trace} --output json"), "whole stacks, for a program"));
+    out.push((
+        format!("memprov {command} {trace} --output report-json"),
+        "whole stacks, for a program",
+    ));
     out.push((
         format!("memprov {command} {trace} --output otlp-json"),
         "what would have been sent",
@@ -78,7 +81,7 @@ fn daemon(report: &Report, view: &View) -> Option<Vec<Next>> {
                 out.push((command, "every owner"));
             }
             out.push((
-                format!("{ask} --pid {} --output json", process.pid),
+                format!("{ask} --pid {} --output report-json", process.pid),
                 "whole stacks, for a program to read",
             ));
         }

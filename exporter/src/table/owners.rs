@@ -3,7 +3,7 @@
 use memprov_ledger::evidence::EvidenceClass;
 use unicode_width::UnicodeWidthStr;
 
-use super::text::{Paint, bytes, clean, digits, elide, fit, right, signed, unit};
+use super::text::{Paint, bytes, clean, digits, elide, fit, right, signed, sum, unit};
 use crate::report::{OwnerRow, Process, Quantity, SharedRow, TouchRow};
 
 /// Owners shown unless all are asked for.
@@ -235,13 +235,8 @@ pub(super) fn rows(process: &Process, all: bool, width: usize, paint: Paint) -> 
         }
     }
     if !rest.is_empty() {
-        let total: u64 = rest.iter().filter_map(|row| row.resident.bytes).sum();
-        let unknown = rest.iter().filter(|row| row.resident.bytes.is_none()).count();
-        let mut line = format!("  … {} more owners {}", rest.len(), bytes(total));
-        if unknown > 0 {
-            line.push_str(&format!(", {unknown} of them unknown"));
-        }
-        out.push(elide(&line, width));
+        let total = sum(rest.iter().map(|row| row.resident.bytes));
+        out.push(elide(&format!("  … {} more owners {total}", rest.len()), width));
     }
     if let Some(touch) = process.first_touch.as_ref().filter(|_| touched) {
         let share = (touch.probability * 100_000.0).round() / 1000.0;

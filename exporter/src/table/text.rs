@@ -81,6 +81,22 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// A sum, of which some may be unknown: `?` where all are.
+pub(crate) fn sum(parts: impl Iterator<Item = Option<u64>>) -> String {
+    let (mut known, mut missing, mut total) = (0u64, 0u64, 0u64);
+    for part in parts {
+        match part {
+            Some(part) => (known, total) = (known + 1, total.saturating_add(part)),
+            None => missing += 1,
+        }
+    }
+    match (known, missing) {
+        (0, 1..) => "?".to_owned(),
+        (_, 0) => bytes(total),
+        (_, _) => format!("{} and {missing} unknown", bytes(total)),
+    }
+}
+
 /// The text without anything that moves the cursor, hides or reorders characters: those appear as `\xNN` or `\u{N}`.
 pub(crate) fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

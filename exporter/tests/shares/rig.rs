@@ -83,7 +83,7 @@ pub(crate) fn fuser(names: &[&str]) -> Fuser {
     let seen = Residency {
         when: Span { begin: MonoTime(BEGIN - 1000), end: MonoTime(BEGIN - 500) },
         tgid: PID,
-        start: StartTicks(1),
+        start: Some(StartTicks(1)),
         comm: "mix".into(),
         parent: Tgid(1),
         layout: None,

@@ -36,7 +36,7 @@ pub(crate) fn header() -> Header {
         clock: Clock { wall_at_zero: -1_764_445_000_123_456_789 },
         watching_since: MonoTime(u64::MAX),
         watching_ticks: Some(StartTicks(500)),
-        host: Host { kernel: "6.18.0".into(), nodes: 2, no_pmu: None },
+        host: Host { kernel: Some("6.18.0".into()), nodes: Some(2), no_pmu: None },
         scope: Scope { all: true, pids: Vec::new() },
         sample: Sample { seed: u32::MAX, probability: 0.015_625 },
         identity: Identity {
@@ -131,7 +131,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
         Residency {
             when,
             tgid,
-            start,
+            start: Some(start),
             comm: comm.into(),
             parent,
             layout,

@@ -144,7 +144,7 @@ fn all_places_of_a_scan_move_together_and_those_of_the_kernel_stay() {
     let scan = Residency {
         when: Span::default(),
         tgid: OLD,
-        start: StartTicks(1),
+        start: Some(StartTicks(1)),
         comm: "secret".into(),
         parent: Tgid(1),
         layout: Some((start, start)),

@@ -148,7 +148,7 @@ impl Bytes<'_> {
         Residency {
             when: self.span(),
             tgid: self.tgid(),
-            start: StartTicks(self.number()),
+            start: self.bit().then(|| StartTicks(self.number())),
             comm: "fuzz".into(),
             parent: self.tgid(),
             layout: self.bit().then(|| (u64::from(self.byte() & 1), 1)),
@@ -159,6 +159,7 @@ impl Bytes<'_> {
             exclusive_known: self.bit(),
             after: self.counters(),
             slack: self.number(),
+            object_slack: self.number(),
         }
     }
 

@@ -77,7 +77,7 @@ impl Kernel {
         Some(Residency {
             when,
             tgid: Tgid(tgid),
-            start: StartTicks(process.start),
+            start: Some(StartTicks(process.start)),
             comm: "model".into(),
             parent: Tgid(process.parent),
             layout: Some((1, self.mm(tgid).layout)),

@@ -58,7 +58,7 @@ fn scan_child(
     ledger.apply(&Evidence::Residency(Box::new(Residency {
         when,
         tgid: Tgid(tgid),
-        start: StartTicks(start),
+        start: Some(StartTicks(start)),
         comm: "x".into(),
         parent: Tgid(parent),
         layout: Some((1, 2)),

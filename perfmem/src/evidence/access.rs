@@ -22,12 +22,15 @@ pub struct Kind {
     pub timing: Timing,
     /// What each stands for where it does not say so itself: the period that was asked for.
     pub period: Option<u64>,
+    /// A clock or counter of the kernel, which accesses nothing: it has a data source, of nothing, where one was asked for.
+    pub inert: bool,
 }
 
 impl Kind {
     /// Whether samples with these fields tell of accesses.
     pub(crate) fn tells_accesses(self, sample_type: u64) -> bool {
-        sample_type & (ADDR | DATA_SRC) != 0 || self.is_ibs() && sample_type & RAW != 0
+        let told = sample_type & (ADDR | DATA_SRC) != 0 || self.is_ibs() && sample_type & RAW != 0;
+        told && !self.inert
     }
 
     fn is_ibs(self) -> bool {
@@ -335,7 +338,7 @@ mod tests {
             [0; 4].into_iter().chain(words).collect()
         };
         let (population, timing) = (Population::Operations, Timing::Miss);
-        let kind = Kind { population, timing, period: None };
+        let kind = Kind { population, timing, ..Kind::default() };
         let told = |raw: &[u8]| {
             let sample = Sample { time: Some(5), raw: Some(raw), ..Sample::default() };
             access(&sample, kind, &Nodes::default()).unwrap()
@@ -392,7 +395,7 @@ mod tests {
             ..Sample::default()
         };
         let population = Population::Loads;
-        let kind = Kind { population, timing: Timing::Use, period: Some(10009) };
+        let kind = Kind { population, timing: Timing::Use, period: Some(10009), inert: false };
         let nodes = Nodes::new([(3, 1)].into(), vec![(0x12_345, 0x12_346, 0)]);
         let read = access(&sample, kind, &nodes).unwrap();
         assert_eq!((read.tgid, read.tid, read.period), (Some(Tgid(7)), Some(9), Some(10009)));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use memprov_ledger::evidence::{Backing, Counters, Mapping, Residency};
-use memprov_ledger::identity::{Extent, ObjectKey, StartTicks, Tgid};
+use memprov_ledger::identity::{Extent, ObjectKey, Tgid};
 use memprov_ledger::time::Span;
 
 use super::{Region, path};
@@ -117,7 +117,7 @@ pub(super) fn list(
     Residency {
         when,
         tgid,
-        start: StartTicks(0),
+        start: None,
         comm,
         parent,
         layout: None,

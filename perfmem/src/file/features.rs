@@ -194,7 +194,8 @@ impl About {
             (_, 0x82d0 | 0x2cd | 0x6d0) if core && intel => (Population::Stores, Timing::Unknown),
             _ => (Population::Unknown, Timing::Unknown),
         };
-        Kind { population, timing, period: event.period }
+        let inert = event.pmu == SOFTWARE && population == Population::Unknown;
+        Kind { population, timing, period: event.period, inert }
     }
 }
 

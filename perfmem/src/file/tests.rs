@@ -431,3 +431,22 @@ fn recordings_that_perf_makes_here_are_read_as_perf_reads_them() {
         assert!(framed.clone().all(|a| a.population == Population::Faults && a.latency.is_none()));
     }
 }
+
+#[test]
+fn ticks_of_a_clock_are_no_accesses_although_they_were_asked_for_addresses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clock");
+    let busy = ["--", "/bin/sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"];
+    let to = path.to_str().unwrap();
+    if perf(&[&["record", "-q", "-e", "cpu-clock", "-d", "-o", to], &busy[..]].concat()).is_none() {
+        return;
+    }
+    if !path.exists() {
+        println!("skipped: perf record: no clock event here");
+        return;
+    }
+    let (recording, evidence) = evidence(&path);
+    let tally = recording.tally();
+    assert!(tally.accesses == 0 && tally.other_samples > 0, "{tally:?}");
+    assert!(!evidence.iter().any(|e| matches!(e, Evidence::Access(_))));
+}

@@ -278,7 +278,7 @@ fn totals_are_those_of_a_scan() {
     let total = scanner.totals(child.tgid()).unwrap();
     let residency = scanner.scan(child.tgid(), false).unwrap();
     assert_eq!(total.counters, residency.before);
-    assert_eq!(total.start, residency.start);
+    assert_eq!(Some(total.start), residency.start);
     assert!(total.when.end <= residency.when.begin);
     assert_eq!(residency.parent.0, std::process::id());
 }

@@ -142,7 +142,7 @@ fn an_address_space_of_several_processes_is_counted_once() {
     let mut twin = process(7, None, vec![owner("aa", bytes(100, Exact))]);
     twin.space_pids = vec![7, 8];
     let mut other = twin.clone();
-    (other.pid, other.start_time) = (8, twin.start_time + 1);
+    (other.pid, other.start_time) = (8, twin.start_time.map(|ticks| ticks + 1));
     let once = sums(&encode(&report(vec![other.clone(), twin.clone()])), "");
     assert_eq!(once, sums(&encode(&report(vec![twin])), ""));
 }

@@ -61,7 +61,7 @@ fn an_instance_keeps_its_id_over_restarts_of_the_agent_and_of_the_host() {
     let about = About { identity: Identity { boot: Some(5), ..identity() }, support: Vec::new() };
     later.about = Some(Arc::new(about));
     for process in &mut later.processes {
-        (process.pid, process.start_time) = (process.pid + 100, 5);
+        (process.pid, process.start_time) = (process.pid + 100, Some(5));
         process.space = format!("{:x}", process.pid);
     }
     assert_eq!(ids(&busy()), ids(&later));

@@ -1,11 +1,13 @@
 //! What the table looks like, kept in `tests/golden`; `UPDATE_GOLDEN=1` rewrites it.
 
+mod used;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use memprov::report::{
-    AccessRow, AccessSums, Accesses, Book, Control, Faults, FirstTouch, Host, Located, Measured,
-    OwnerRow, Process, Quantity, Report, SCHEMA, ShareRow, SharedRow, TouchRow,
+    Book, Control, Faults, FirstTouch, Host, OwnerRow, Process, Quantity, Report, SCHEMA,
+    SharedRow, TouchRow,
 };
 use memprov::table::{View, render};
 use memprov_ledger::evidence::EvidenceClass;
@@ -80,7 +82,7 @@ fn book(owned: u64, joint: u64, unattributed: u64) -> Book {
 fn process(pid: u32, comm: &str, books: &[(&str, Book)], owners: Vec<OwnerRow>) -> Process {
     Process {
         pid,
-        start_time: 1,
+        start_time: Some(1),
         comm: comm.to_owned(),
         space: format!("{pid:x}"),
         space_pids: vec![pid],
@@ -105,8 +107,8 @@ fn report(processes: Vec<Process>) -> Report {
         watching_since: "2026-11-29T11:58:00Z".to_owned(),
         mechanism: None,
         host: Host {
-            kernel: "6.18.44".to_owned(),
-            nodes: 1,
+            kernel: Some("6.18.44".to_owned()),
+            nodes: Some(1),
             no_pmu: Some("ENOENT: no event cpu/mem-loads".to_owned()),
         },
         processes,
@@ -242,7 +244,7 @@ fn every_suggested_command_can_be_pasted_as_it_stands() {
         suggested(&replay, &trace("/tmp/it's.zst")),
         [
             "memprov replay '/tmp/it'\\''s.zst' --all",
-            "memprov replay '/tmp/it'\\''s.zst' --output json",
+            "memprov replay '/tmp/it'\\''s.zst' --output report-json",
             "memprov replay '/tmp/it'\\''s.zst' --output otlp-json",
         ]
     );
@@ -316,54 +318,6 @@ fn what_first_touch_did_not_see_is_a_row_where_it_is_more_than_a_tenth() {
     assert!(!text(120 * MIB).contains("not seen"));
 }
 
-/// Accesses of an owner: cycles by locality, and the remote share where it is told.
-fn accessed(name: &str, cycles: &[(&str, u64)], share: Result<[f64; 3], &str>) -> AccessRow {
-    let told = share.map(|[share, lo, hi]| ("remote".to_owned(), ShareRow { share, lo, hi }));
-    let time = Located {
-        weights: cycles.iter().map(|(at, n)| ((*at).to_owned(), *n)).collect(),
-        effective: 500.0,
-        unknown_share: Some(0.25),
-        shares: told.clone().into_iter().collect(),
-        withheld: told.err().map(str::to_owned),
-        ..Located::default()
-    };
-    let served = Measured { time: Some(time), count: Located::default() };
-    AccessRow {
-        space: Some("1".to_owned()),
-        pid: Some(4242),
-        start_time: None,
-        cgroup: None,
-        container: None,
-        id: "00".to_owned(),
-        kind: "mapping".to_owned(),
-        name: name.to_owned(),
-        caller: String::new(),
-        population: "loads".to_owned(),
-        sums: AccessSums {
-            samples: BTreeMap::from([("attributed".to_owned(), 980), ("kernel".to_owned(), 20)]),
-            timed: 1000,
-            methods: BTreeMap::from([("served".to_owned(), served)]),
-            ..AccessSums::default()
-        },
-    }
-}
-
-#[test]
-fn sampled_accesses_are_shown_with_intervals_and_with_what_is_not_known() {
-    let total = accessed("all", &[("remote", 40_000), ("local", 60_000)], Ok([0.4, 0.35, 0.45]));
-    let rows = vec![
-        accessed("load_index", &[("remote", 30_000), ("local", 50_000)], Ok([0.375, 0.3, 0.456])),
-        accessed("\x1b[2Jevil", &[("local", 19_990)], Err("few_samples")),
-        accessed("never_known", &[("unknown", 10)], Err("no_samples")),
-    ];
-    let mut report = report(Vec::new());
-    let totals = BTreeMap::from([("loads".to_owned(), total.sums)]);
-    report.accesses = Some(Accesses { totals, owners: rows });
-    golden("accesses.txt", &render(&report, &View::default()));
-    let narrow = render(&report, &View { width: 40, ..View::default() });
-    assert!(narrow.lines().take(8).all(|line| line.width() <= 40), "{narrow}");
-}
-
 #[test]
 fn hostile_names_cannot_command_the_terminal_or_break_lines() {
     let evil = "\x1b]0;owned\x07\x1b[2J\r\n\u{202e}txt.exe\u{9b}A\u{200d}";
@@ -374,7 +328,7 @@ fn hostile_names_cannot_command_the_terminal_or_break_lines() {
     let mut bad = process(7, evil, &[("anon", book(6144, 0, 0))], vec![row, long]);
     bad.as_of = evil.to_owned();
     let mut report = report(vec![bad]);
-    report.host.kernel = evil.to_owned();
+    report.host.kernel = Some(evil.to_owned());
     report.host.no_pmu = Some(evil.to_owned());
     report.watching_since = evil.to_owned();
     report.source = evil.to_owned();
@@ -399,7 +353,7 @@ fn losses_are_shown_with_what_they_mean_and_only_when_there_are_any() {
     ] {
         lossy.lost.insert(stream.to_owned(), count);
     }
-    lossy.host = Host { kernel: "5.10.0".to_owned(), nodes: 4, no_pmu: None };
+    lossy.host = Host { kernel: Some("5.10.0".to_owned()), nodes: Some(4), no_pmu: None };
     golden("losses.txt", &render(&lossy, &View::default()));
 }
 
@@ -481,4 +435,19 @@ fn no_line_is_wider_than_the_terminal_but_those_to_be_copied() {
             assert!(line.width() <= width, "{width}: {line}");
         }
     }
+}
+
+#[test]
+fn what_is_left_out_of_the_table_and_unknown_is_no_zero() {
+    let nothing = |pid| process(pid, "recorded", &[], Vec::new());
+    let text = render(&report((1..=60).map(nothing).collect()), &View::default());
+    assert!(text.contains("more processes, RSS ?"), "{text}");
+    let unknown = Quantity { bytes: None, ..exact(0) };
+    let row = |n: u64| OwnerRow {
+        resident: unknown.clone(),
+        ..owner("file", &format!("/f{n}"), "", MIB, 0)
+    };
+    let many = process(1, "many", &[], (0..60).map(row).collect());
+    let text = render(&report(vec![many]), &View::default());
+    assert!(text.contains("more owners ?"), "{text}");
 }

@@ -1,0 +1,78 @@
+//! Sections of use: sampled accesses, and what monitors of memory find.
+
+use std::collections::BTreeMap;
+
+use memprov::report::{AccessRow, AccessSums, Accesses, Located, Measured, Monitored, ShareRow};
+use memprov::table::{View, render};
+use memprov_ledger::evidence::EvidenceClass;
+use unicode_width::UnicodeWidthStr;
+
+use super::{MIB, between, golden, report};
+
+/// Accesses of an owner: cycles by locality, and the remote share where it is told.
+fn accessed(name: &str, cycles: &[(&str, u64)], share: Result<[f64; 3], &str>) -> AccessRow {
+    let told = share.map(|[share, lo, hi]| ("remote".to_owned(), ShareRow { share, lo, hi }));
+    let time = Located {
+        weights: cycles.iter().map(|(at, n)| ((*at).to_owned(), *n)).collect(),
+        effective: 500.0,
+        unknown_share: Some(0.25),
+        shares: told.clone().into_iter().collect(),
+        withheld: told.err().map(str::to_owned),
+        ..Located::default()
+    };
+    let served = Measured { time: Some(time), count: Located::default() };
+    AccessRow {
+        space: Some("1".to_owned()),
+        pid: Some(4242),
+        start_time: None,
+        cgroup: None,
+        container: None,
+        id: "00".to_owned(),
+        kind: "mapping".to_owned(),
+        name: name.to_owned(),
+        caller: String::new(),
+        population: "loads".to_owned(),
+        sums: AccessSums {
+            samples: BTreeMap::from([("attributed".to_owned(), 980), ("kernel".to_owned(), 20)]),
+            timed: 1000,
+            methods: BTreeMap::from([("served".to_owned(), served)]),
+            ..AccessSums::default()
+        },
+    }
+}
+
+#[test]
+fn sampled_accesses_are_shown_with_intervals_and_with_what_is_not_known() {
+    let total = accessed("all", &[("remote", 40_000), ("local", 60_000)], Ok([0.4, 0.35, 0.45]));
+    let rows = vec![
+        accessed("load_index", &[("remote", 30_000), ("local", 50_000)], Ok([0.375, 0.3, 0.456])),
+        accessed("\x1b[2Jevil", &[("local", 19_990)], Err("few_samples")),
+        accessed("never_known", &[("unknown", 10)], Err("no_samples")),
+    ];
+    let mut report = report(Vec::new());
+    let totals = BTreeMap::from([("loads".to_owned(), total.sums)]);
+    report.accesses = Some(Accesses { totals, owners: rows });
+    golden("accesses.txt", &render(&report, &View::default()));
+    let narrow = render(&report, &View { width: 40, ..View::default() });
+    assert!(narrow.lines().take(8).all(|line| line.width() <= 40), "{narrow}");
+}
+
+#[test]
+fn what_monitors_find_is_told_with_its_bounds_and_nothing_where_none_speaks() {
+    let mut told = report(Vec::new());
+    assert!(!render(&told, &View::default()).contains("DAMON"));
+    told.regions = vec![Monitored {
+        monitor: 76,
+        pid: None,
+        regions: 1168,
+        watched: 24 << 30,
+        in_use: between(10 * MIB, EvidenceClass::Sampled, 3 * MIB, 1536 * MIB),
+        aggregations: 6,
+        checks: 10,
+        sampling_seconds: 0.5,
+        seconds: 30.0,
+    }];
+    let text = render(&told, &View::default());
+    let line = "physical memory: 3.00 MiB to 1.50 GiB of 24.0 GiB in 30 s (kdamond 76)";
+    assert!(text.contains(line), "{text}");
+}

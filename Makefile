@@ -67,7 +67,7 @@ dashboards:
 
 bench:
 	@.ci/setup build
-	@cargo bench --locked --workspace
+	@cargo bench --locked --workspace --bench '*'
 	@cargo build --quiet --release --locked -p memprov
 	@tests/perf/perf.py --memprov $(MEMPROV) --pairs 7 calls
 

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use memprov_tests::otlp::{self, Kept};
 use serde_json::Value;
 
+/// How a request begins.
+const BEGIN: &str = r#"{"resourceMetrics":"#;
+
 /// One point of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
@@ -25,11 +28,7 @@ pub(crate) struct Witness {
 impl Witness {
     /// Reads the file; a last line that is not whole yet is left out.
     pub(crate) fn read(file: &str) -> Self {
-        let points = whole_lines(file).flat_map(|line| {
-            let request: Value = serde_json::from_str(line).expect("OTLP/JSON");
-            points(&request)
-        });
-        Self { points: points.collect() }
+        Self { points: requests(file).flat_map(|request| points(&request)).collect() }
     }
 
     /// What memprov sent of all that the file holds, held against the registry of names.
@@ -40,8 +39,7 @@ impl Witness {
         let of_memprov = |resource: &Value| {
             items(resource, "scopeMetrics").any(|scope| scope["scope"]["name"] == "memprov")
         };
-        let requests = whole_lines(file).map(|line| {
-            let mut request: Value = serde_json::from_str(line).expect("OTLP/JSON");
+        let requests = requests(file).map(|mut request| {
             if let Some(resources) = request["resourceMetrics"].as_array_mut() {
                 resources.retain(of_memprov);
             }
@@ -78,8 +76,21 @@ impl Witness {
     }
 }
 
-fn whole_lines(file: &str) -> impl Iterator<Item = &str> {
-    file.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'))
+/// The requests of whole lines. A Collector that was killed while it wrote leaves a request without an end, or without
+/// the end of its line, and the next one goes on there: what has no end is left out, for it is sent again.
+fn requests(file: &str) -> impl Iterator<Item = Value> {
+    let lines = file.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    lines.flat_map(|line| {
+        let begins: Vec<usize> = line.match_indices(BEGIN).map(|(at, _)| at).collect();
+        let ends = begins.iter().copied().skip(1).chain([line.len()]);
+        let parts = begins.iter().zip(ends).map(|(&from, to)| (&line[from..to], to == line.len()));
+        let parse = |(part, last): (&str, bool)| match serde_json::from_str(part) {
+            Ok(request) => Some(request),
+            Err(error) if last => panic!("OTLP/JSON: {error}"),
+            Err(_) => None,
+        };
+        parts.filter_map(parse).collect::<Vec<Value>>()
+    })
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
@@ -106,4 +117,22 @@ fn points(request: &Value) -> Vec<Point> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BEGIN, requests};
+
+    #[test]
+    fn a_request_that_a_kill_cut_costs_no_other() {
+        let whole = format!("{BEGIN}[]}}");
+        let count = |file: &str| requests(file).count();
+        assert_eq!(
+            count(&format!("{whole}\n{whole}\n{BEGIN}")),
+            2,
+            "the last line is not whole yet"
+        );
+        assert_eq!(count(&format!("{whole}{whole}\n")), 2, "cut before the end of its line");
+        assert_eq!(count(&format!("{BEGIN}[{whole}\n")), 1, "cut within");
+    }
 }

@@ -8,13 +8,13 @@
 mod bytes;
 mod features;
 mod header;
+mod open;
 mod order;
 mod stream;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::time::Duration;
 
 use memprov_ledger::evidence::{Access, Evidence, Gap, Stream as Lost};
@@ -24,7 +24,9 @@ use crate::evidence::{Event, Kind, Objects, Start, Threads, access, event, found
 use crate::record::{self, Body, ParseError, Record, sample};
 use bytes::Bytes;
 pub use features::{About, ClockData};
+use header::Header;
 pub use header::{Attribute, HeaderError};
+pub use open::FileError;
 use order::Order;
 use stream::Stream;
 pub use stream::StreamError;
@@ -37,33 +39,8 @@ const HEADER_FEATURE: u32 = 80;
 
 /// Bytes that a thing in order takes, about: with its path.
 const SIZE: usize = 320;
-/// Bytes that are read from a file at once.
-const BUFFER: usize = 1 << 18;
 /// Broken records whose places are told one by one.
 const TOLD: usize = 16;
-
-/// A recording cannot be read at all.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// It does not open.
-    #[error("open {}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// Its header is wrong.
-    #[error("recording {}", path.display())]
-    Header {
-        /// The file.
-        path: PathBuf,
-        /// How.
-        #[source]
-        source: HeaderError,
-    },
-}
 
 /// What was read so far, in counts of records unless said otherwise.
 #[derive(Debug, Default)]
@@ -143,35 +120,23 @@ pub struct Recording<R = BufReader<File>> {
     told: MonoTime,
 }
 
-impl Recording {
-    /// Opens a recording and reads what it says of itself.
-    ///
-    /// # Errors
-    /// When it does not open, is no recording, or describes no event.
-    pub fn open(path: &Path) -> Result<Self, FileError> {
-        let opened = File::open(path).and_then(|file| {
-            let length = file.metadata()?.len();
-            Ok((BufReader::with_capacity(BUFFER, file), length))
-        });
-        let (file, length) = match opened {
-            Ok(opened) => opened,
-            Err(source) => return Err(FileError::Open { path: path.to_owned(), source }),
-        };
-        Self::read(file, length)
-            .map_err(|source| FileError::Header { path: path.to_owned(), source })
-    }
-}
-
 impl<R: BufRead + Seek> Recording<R> {
     /// Reads what a recording of `length` bytes says of itself.
     ///
     /// # Errors
     /// When it is no recording, or describes no event.
     pub fn read(mut file: R, length: u64) -> Result<Self, HeaderError> {
-        let header = header::Header::read(&mut file, length)?;
+        let header = Header::read(&mut file, length)?;
         file.seek(SeekFrom::Start(header.data)).map_err(HeaderError::Read)?;
+        Self::over(file, header)
+    }
+}
+
+impl<R: BufRead> Recording<R> {
+    /// Reads on where `reader` stands, behind the header: records that say what the recording is.
+    fn over(reader: R, header: Header) -> Result<Self, HeaderError> {
         let mut recording = Self {
-            stream: Stream::new(file, header.data, header.end),
+            stream: Stream::new(reader, header.data, header.end),
             about: About::default(),
             events: Vec::new(),
             ids: HashMap::new(),

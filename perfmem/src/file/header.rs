@@ -8,7 +8,7 @@ use crate::record::Format;
 /// First bytes of a recording that was written by a machine of this byte order.
 const MAGIC: &[u8; 8] = b"PERFILE2";
 /// Bytes of the header of a stream: magic and size.
-const PIPE: u64 = 16;
+pub(super) const PIPE: usize = 16;
 /// Bytes of `perf_file_header`.
 const HEADER: usize = 104;
 /// Bytes of the first `perf_event_attr`, whose size field is 0 or this.
@@ -123,11 +123,9 @@ impl Attribute {
 }
 
 impl Header {
-    /// Reads it; of a stream only that it is one.
-    pub(super) fn read(file: &mut (impl Read + Seek), length: u64) -> Result<Self, HeaderError> {
-        let mut first = [0; HEADER];
-        let read = read_up_to(file, &mut first).map_err(HeaderError::Read)?;
-        let mut fields = Bytes(first.get(..read).unwrap_or_default());
+    /// The header of a stream, which is all of its first [`PIPE`] bytes; `None` for a file.
+    pub(super) fn stream(first: &[u8]) -> Result<Option<Self>, HeaderError> {
+        let mut fields = Bytes(first);
         match fields.take(8) {
             Some(magic) if magic == MAGIC => {}
             Some(magic) if magic.iter().rev().eq(MAGIC.iter()) => {
@@ -135,10 +133,19 @@ impl Header {
             }
             _ => return Err(HeaderError::Magic),
         }
-        let size = fields.u64();
-        if size == Some(PIPE) {
-            return Ok(Self { data: PIPE, ..Self::default() });
+        let stream = fields.u64() == Some(PIPE as u64);
+        Ok(stream.then(|| Self { data: PIPE as u64, ..Self::default() }))
+    }
+
+    /// Reads it; of a stream only that it is one.
+    pub(super) fn read(file: &mut (impl Read + Seek), length: u64) -> Result<Self, HeaderError> {
+        let mut first = [0; HEADER];
+        let read = read_up_to(file, &mut first).map_err(HeaderError::Read)?;
+        let first = first.get(..read).unwrap_or_default();
+        if let Some(header) = Self::stream(first)? {
+            return Ok(header);
         }
+        let mut fields = Bytes(first.get(PIPE..).unwrap_or_default());
         let cut = Section { offset: 0, size: HEADER as u64 };
         Self::sections(file, length, &mut fields).ok_or(outside("header", cut, length))?
     }

@@ -9,5 +9,6 @@ pub mod locality;
 pub mod section;
 pub mod share;
 pub mod slices;
+pub mod slot;
 pub mod sums;
 pub mod tally;

@@ -18,7 +18,8 @@
 //! - **Unknown is absent.** A quantity without a number makes no point. Integers are never sent as doubles.
 //! - **Time.** Every point of a shipment has the end of the last pane as its time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::config;
 use crate::otlp::{Fate, Feed, Shipment};
@@ -60,13 +61,13 @@ pub const ACCESSES: usize =
 
 /// An accumulator that one thread fills and another one empties.
 #[derive(Clone, Debug)]
-pub struct Shared(Arc<Mutex<Accumulator>>);
+pub struct Shared(Arc<(Mutex<Accumulator>, Condvar)>);
 
 impl Shared {
     /// Shares an accumulator.
     #[must_use]
     pub fn new(accumulator: Accumulator) -> Self {
-        Self(Arc::new(Mutex::new(accumulator)))
+        Self(Arc::new((Mutex::new(accumulator), Condvar::new())))
     }
 
     /// As [`Accumulator::pane`].
@@ -90,8 +91,23 @@ impl Shared {
         self.lock().panes()
     }
 
+    /// Whether a pane was taken in.
+    #[must_use]
+    pub fn begun(&self) -> bool {
+        self.lock().begun()
+    }
+
+    /// Waits until all that was taken in has met its fate, for at most `within`. Whether it has.
+    #[must_use]
+    pub fn settled(&self, within: Duration) -> bool {
+        let pending = |series: &mut Accumulator| series.pending();
+        let waited = self.0.1.wait_timeout_while(self.lock(), within, pending);
+        let (series, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !series.pending()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Accumulator> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,6 +118,7 @@ impl Feed for Shared {
 
     fn settle(&mut self, number: u64, fate: Fate) {
         self.lock().settle(number, fate);
+        self.0.1.notify_all();
     }
 }
 

@@ -53,21 +53,25 @@ impl Exporting {
         Ok(())
     }
 
-    /// Whether anybody wants reports.
+    /// Whether reports are wanted: somebody is told, or was, and may be told again.
     #[must_use]
     pub fn wanted(&self) -> bool {
-        self.exporter.is_some()
+        self.exporter.is_some() || self.series.begun()
     }
 
     /// Takes in the report of the pane that ended at `end`.
     pub fn offer(&self, report: &Report, end: MonoTime) {
-        let Some(exporter) = &self.exporter else { return };
+        if !self.wanted() {
+            return;
+        }
         let window = Window {
             start: wall::unix_nanos(self.header.clock, self.header.watching_since),
             end: wall::unix_nanos(self.header.clock, end),
         };
         self.series.pane(report, window);
-        exporter.poke();
+        if let Some(exporter) = &self.exporter {
+            exporter.poke();
+        }
     }
 
     /// Sends what is left, and that all series end, for a short while.

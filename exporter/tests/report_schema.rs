@@ -125,6 +125,7 @@ fn sparse() -> Report {
         caller: String::new(),
         population: "unknown".into(),
         sums: AccessSums::default(),
+        added: None,
     };
     let accesses = Some(Accesses { totals: BTreeMap::new(), owners: vec![row] });
     Report { processes: vec![process], shared: vec![shared], agent, accesses, ..minimal() }

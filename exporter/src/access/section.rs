@@ -11,9 +11,9 @@ use memprov_ledger::pieces::Traits;
 use memprov_ledger::space::Space;
 use memprov_ledger::time::MonoTime;
 
+use super::slot::{Outcome, Part, Slot};
 use super::sums::{Measure, Method, Sums, share_of};
-use super::tally::{Key, Outcome, Resident, Slot, Tally, Whose};
-use crate::histogram::Histogram;
+use super::tally::{Key, Resident, Tally, Whose};
 use crate::owners::{Naming, Owner};
 use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured, ShareRow};
 use crate::tables::Tables;
@@ -23,49 +23,52 @@ use crate::wall;
 /// Slots added up.
 #[derive(Default)]
 struct Sum {
-    sums: Sums,
+    before: Part,
+    pane: Part,
     slices: BTreeMap<u64, Sums>,
-    latency: Histogram,
-    outcomes: [u64; Outcome::ALL.len()],
-    timed: u64,
-    conflicts: u64,
 }
 
 impl Sum {
     fn add(&mut self, slot: &Slot, tally: &Tally, at: MonoTime) {
-        self.sums.merge(&slot.sums);
-        self.latency.merge(&slot.latency);
-        self.outcomes.iter_mut().zip(slot.outcomes).for_each(|(sum, n)| *sum += n);
-        self.timed += slot.timed;
-        self.conflicts += slot.conflicts;
+        self.before.merge(&slot.before);
+        self.pane.merge(&slot.pane);
         for (number, sums) in slot.slices.within(tally.grid(), at) {
             self.slices.entry(number).or_default().merge(sums);
         }
     }
 
-    fn told(self, clock: Clock) -> AccessSums {
+    /// All of it, and what the pane that is open added.
+    fn told(self, clock: Clock) -> (AccessSums, AccessSums) {
         let slices: Vec<Sums> = self.slices.into_values().collect();
-        let outcomes = Outcome::ALL.into_iter().zip(self.outcomes).filter(|(_, n)| *n > 0);
-        let placed = |method| {
-            let counts = Locality::ALL.iter().zip(self.sums.of(Measure::Count, method));
-            counts.filter(|(at, _)| **at != Locality::Unknown).any(|(_, w)| w.sum > 0.0)
-        };
-        let told = Method::ALL.into_iter().filter(|m| *m == Method::Served || placed(*m));
-        let methods = told.map(|method| {
-            let located = |measure| located(&self.sums, &slices, measure, method);
-            let time = (self.timed > 0).then(|| located(Measure::Time));
-            (method.id().to_owned(), Measured { time, count: located(Measure::Count) })
-        });
-        let mut latency = self.latency;
-        let clock = |at| wall::unix_nanos(clock, MonoTime(at));
-        latency.exemplars = latency.exemplars.by(clock);
-        AccessSums {
-            samples: outcomes.map(|(outcome, n)| (outcome.id().to_owned(), n)).collect(),
-            timed: self.timed,
-            conflicts: self.conflicts,
-            methods: methods.collect(),
-            latency: (self.timed > 0).then_some(latency),
-        }
+        let mut all = self.before;
+        all.merge(&self.pane);
+        (told(all, &slices, clock), told(self.pane, &[], clock))
+    }
+}
+
+/// With shares over `slices`.
+fn told(part: Part, slices: &[Sums], clock: Clock) -> AccessSums {
+    let outcomes = Outcome::ALL.into_iter().zip(part.outcomes).filter(|(_, n)| *n > 0);
+    let placed = |method| {
+        let counts = Locality::ALL.iter().zip(part.sums.of(Measure::Count, method));
+        counts.filter(|(at, _)| **at != Locality::Unknown).any(|(_, w)| w.sum > 0.0)
+    };
+    let told = Method::ALL.into_iter().filter(|m| *m == Method::Served || placed(*m));
+    let methods = told.map(|method| {
+        let located = |measure| located(&part.sums, slices, measure, method);
+        let time = (part.timed > 0).then(|| located(Measure::Time));
+        (method.id().to_owned(), Measured { time, count: located(Measure::Count) })
+    });
+    let methods = methods.collect();
+    let mut latency = part.latency;
+    let clock = |at| wall::unix_nanos(clock, MonoTime(at));
+    latency.exemplars = latency.exemplars.by(clock);
+    AccessSums {
+        samples: outcomes.map(|(outcome, n)| (outcome.id().to_owned(), n)).collect(),
+        timed: part.timed,
+        conflicts: part.conflicts,
+        methods,
+        latency: (part.timed > 0).then_some(latency),
     }
 }
 
@@ -134,6 +137,7 @@ pub fn section(
     let row = |((space, population, _), (owner, sum)): ((Option<SpaceId>, _, _), (Owner, Sum))| {
         let Resident { tgid, start, cgroup } =
             space.and_then(|space| tally.resident(space)).cloned().unwrap_or_default();
+        let (sums, added) = sum.told(clock);
         AccessRow {
             space: space.map(|space| format!("{:x}", space.0)),
             pid: space.map(|_| tgid.0),
@@ -148,7 +152,8 @@ pub fn section(
             name: owner.name,
             caller: owner.caller,
             population: word(population),
-            sums: sum.told(clock),
+            sums,
+            added: Some(Box::new(added)),
         }
     };
     let mut owners: Vec<AccessRow> = rows.into_iter().map(row).collect();
@@ -157,7 +162,7 @@ pub fn section(
         (most, row.pid, row.id.clone())
     });
     (!owners.is_empty()).then(|| Accesses {
-        totals: totals.into_iter().map(|(of, sum)| (word(of), sum.told(clock))).collect(),
+        totals: totals.into_iter().map(|(of, sum)| (word(of), sum.told(clock).0)).collect(),
         owners,
     })
 }

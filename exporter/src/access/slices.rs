@@ -92,6 +92,15 @@ impl Slices {
         kept.filter(move |(number, _)| window.contains(number))
     }
 
+    /// Adds those of `other`, as far as they are in the grid.
+    pub fn merge(&mut self, other: &Self, grid: &Grid) {
+        let mut other = other.clone();
+        other.follow(grid);
+        for (number, sums) in &other.kept {
+            self.at(grid, MonoTime(number.saturating_mul(grid.length))).merge(sums);
+        }
+    }
+
     /// Joins what the grid has joined, and drops what fell out of it.
     fn follow(&mut self, grid: &Grid) {
         while self.length < grid.length {

@@ -1,7 +1,12 @@
 //! What every owner's samples add up to, in bounded memory.
 //!
-//! Every sample is in exactly one slot: samples of owners that find no room, of the kernel's addresses, and of those
-//! whose owner is not known have slots, too. So slots add up to all samples.
+//! Every sample is in exactly one slot: samples of the kernel's addresses, of those whose owner is not known, and of owners
+//! that found no room have slots, too. So slots add up to all samples.
+//!
+//! Who gets a slot where all are taken: whoever is sampled. The slot with the lowest rank makes room, and what it holds
+//! goes to the rest. A rank is the number of samples since then, plus the rank of who had to go ("Space-Saving": Metwally,
+//! Agrawal, El Abbadi 2005, ICDT, doi 10.1007/978-3-540-30570-5_27): of `n` samples, whoever has more than `n / SLOTS` has
+//! a slot, whenever they come, and lacks at most as many of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,64 +20,20 @@ use memprov_ledger::resolution::Resolution;
 use memprov_ledger::time::MonoTime;
 
 use super::locality::{contradict, went};
-use super::slices::{Grid, Slices};
-use super::sums::Sums;
-use crate::exemplar::{Exemplar, Exemplars};
-use crate::histogram::{CYCLES, Histogram};
+use super::slices::Grid;
+use super::slot::{Outcome, Slot};
+use crate::exemplar::Exemplar;
+use crate::histogram::CYCLES;
 
-/// Owners at most; each holds up to 9 KiB.
-const SLOTS: usize = 1024;
+/// Slots of owners in spaces at most; each holds up to 12 KiB.
+pub const SLOTS: usize = 1024;
 /// Ways from a piece to its slot that are remembered at most.
 const SHORTCUTS: usize = 1 << 14;
+/// The rank of a slot that makes room for nobody.
+const STAYS: u64 = u64::MAX;
 /// Cycles that an access takes at most (a third of a millisecond at 3 GHz): what a fault or an interrupt held up is done
 /// anew, so that a longer time is a mistake of whoever wrote it down.
 pub const LONGEST: u64 = 1 << 20;
-
-/// What became of a sample: one of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// It has an owner.
-    Attributed,
-    /// It can be one of several owners'.
-    Ambiguous,
-    /// Nothing was mapped at its address.
-    Unowned,
-    /// What was mapped at its address is not known.
-    Unknown,
-    /// Its address is the kernel's.
-    Kernel,
-    /// It has no address.
-    NoAddress,
-    /// It has an owner, and a latency that no access takes.
-    Implausible,
-}
-
-impl Outcome {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Attributed,
-        Self::Ambiguous,
-        Self::Unowned,
-        Self::Unknown,
-        Self::Kernel,
-        Self::NoAddress,
-        Self::Implausible,
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn id(self) -> &'static str {
-        match self {
-            Self::Attributed => "attributed",
-            Self::Ambiguous => "ambiguous",
-            Self::Unowned => "unowned",
-            Self::Unknown => "unknown",
-            Self::Kernel => "kernel",
-            Self::NoAddress => "no_address",
-            Self::Implausible => "implausible",
-        }
-    }
-}
 
 /// Whose samples a slot holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +44,7 @@ pub enum Whose {
     Kernel,
     /// Those whose owner is not known.
     Unattributed,
-    /// Those of owners that found no room.
+    /// Those of owners that found no room, or had to make some.
     Others,
 }
 
@@ -109,23 +70,6 @@ struct Shortcut {
     population: Population,
 }
 
-/// Samples of one owner in one space.
-#[derive(Clone, Debug, Default)]
-pub struct Slot {
-    /// Since the start.
-    pub sums: Sums,
-    /// In the window.
-    pub slices: Slices,
-    /// Cycles of its samples, each counted as often as its period says; exemplars are of the pane that is open.
-    pub latency: Histogram,
-    /// Samples by [`Outcome::ALL`].
-    pub outcomes: [u64; Outcome::ALL.len()],
-    /// Samples whose latency is known and can be.
-    pub timed: u64,
-    /// Samples of which the two methods contradict each other.
-    pub conflicts: u64,
-}
-
 /// Who lives in a space, also after its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resident {
@@ -143,7 +87,9 @@ pub struct Tally {
     grid: Grid,
     places: HashMap<Key, usize>,
     slots: Vec<(Key, Slot)>,
-    /// Begun anew with every pane.
+    /// Of each slot.
+    ranks: Vec<u64>,
+    /// Begun anew with every pane, and where a slot had to make room.
     shortcuts: HashMap<Shortcut, (Option<Arc<Origin>>, usize)>,
     residents: BTreeMap<SpaceId, Resident>,
 }
@@ -164,17 +110,19 @@ impl Tally {
         let cycles = possible.map(float);
         let at = access.when.end;
         let recent = self.grid.enter(at);
+        self.ranks[slot] = self.ranks[slot].saturating_add(1);
         let slot = &mut self.slots[slot].1;
-        slot.outcomes[outcome as usize] += 1;
-        slot.timed += u64::from(cycles.is_some());
-        slot.conflicts += u64::from(contradict(access.served, went[1]));
-        slot.sums.add(period, cycles, went);
+        let pane = &mut slot.pane;
+        pane.outcomes[outcome as usize] += 1;
+        pane.timed += u64::from(cycles.is_some());
+        pane.conflicts += u64::from(contradict(access.served, went[1]));
+        pane.sums.add(period, cycles, went);
         if let Some(cycles) = cycles {
-            slot.latency.record(cycles, period);
+            pane.latency.record(cycles, period);
             let ambiguity = (outcome != Outcome::Attributed).then(|| outcome.id());
             let seed = at.0 ^ access.address.unwrap_or(0).rotate_left(32);
             let one = Exemplar::new(at.0, cycles, events, ambiguity);
-            slot.latency.exemplars.offer(&CYCLES, period, seed, one);
+            pane.latency.exemplars.offer(&CYCLES, period, seed, one);
         }
         if recent {
             slot.slices.at(&self.grid, at).add(period, cycles, went);
@@ -243,16 +191,37 @@ impl Tally {
         if let Some(slot) = self.places.get(&key) {
             return *slot;
         }
-        if self.slots.len() >= SLOTS && key.space.is_some() {
-            let whose = match key.whose {
-                Whose::Owner(_) | Whose::Others => Whose::Others,
-                whose @ (Whose::Kernel | Whose::Unattributed) => whose,
-            };
-            return self.slot(None, whose, population);
+        // Those of no space stay, and are few: three of each population.
+        if key.space.is_some()
+            && self.slots.len() >= SLOTS
+            && let Some((lowest, _)) = self.ranks.iter().enumerate().min_by_key(|(_, rank)| **rank)
+        {
+            return self.instead(lowest, key);
         }
-        self.slots.push((key.clone(), Slot::default()));
-        self.places.insert(key, self.slots.len() - 1);
+        self.places.insert(key.clone(), self.slots.len());
+        self.ranks.push(if key.space.is_some() { 0 } else { STAYS });
+        self.slots.push((key, Slot::default()));
         self.slots.len() - 1
+    }
+
+    /// A slot makes room for `key`, which goes on at its rank.
+    fn instead(&mut self, lightest: usize, key: Key) -> usize {
+        let gone = std::mem::replace(&mut self.slots[lightest], (key.clone(), Slot::default()));
+        self.places.remove(&gone.0);
+        self.places.insert(key, lightest);
+        self.shortcuts.retain(|_, (_, slot)| *slot != lightest);
+        let (Key { space, population, whose }, slot) = gone;
+        let rest = match whose {
+            Whose::Owner(_) | Whose::Others => Whose::Others,
+            whose @ (Whose::Kernel | Whose::Unattributed) => whose,
+        };
+        let rest = self.slot(None, rest, population);
+        self.slots[rest].1.absorb(&slot, &self.grid);
+        let told = |space: SpaceId| self.slots.iter().any(|(key, _)| key.space == Some(space));
+        if let Some(gone) = space.filter(|space| !told(*space)) {
+            self.residents.remove(&gone);
+        }
+        lightest
     }
 
     fn reside(&mut self, space: SpaceId, tgid: Tgid, ledger: &Ledger) {
@@ -265,7 +234,7 @@ impl Tally {
     /// A pane ended at `at`: forgets whom nothing was sampled of within the window, and who does not live any more.
     pub fn close(&mut self, ledger: &Ledger, at: MonoTime) {
         self.shortcuts.clear();
-        self.slots.iter_mut().for_each(|(_, slot)| slot.latency.exemplars = Exemplars::default());
+        self.slots.iter_mut().for_each(|(_, slot)| slot.close());
         let live: HashMap<SpaceId, _> = ledger.spaces().map(|space| (space.id, space)).collect();
         for (space, known) in &mut self.residents {
             if let Some(space) = live.get(space) {
@@ -274,7 +243,7 @@ impl Tally {
         }
         let grid = self.grid;
         let ended = |key: &Key| key.space.is_some_and(|space| !live.contains_key(&space));
-        // Rows of one space stay together: sums that are told of it do not fall.
+        // Rows of one space stay together.
         let recent: HashSet<SpaceId> = self
             .slots
             .iter()
@@ -282,7 +251,12 @@ impl Tally {
             .filter_map(|(key, _)| key.space)
             .collect();
         let stays = |key: &Key| !ended(key) || key.space.is_some_and(|s| recent.contains(&s));
+        let mut stay: Vec<bool> = self.slots.iter().map(|(key, _)| stays(key)).collect();
         self.slots.retain(|(key, _)| stays(key));
+        self.ranks.retain({
+            let mut stay = stay.drain(..);
+            move |_| stay.next().unwrap_or(true)
+        });
         let keys = self.slots.iter().map(|(key, _)| key.clone());
         self.places = keys.zip(0..).collect();
         let told: HashSet<SpaceId> = self.slots.iter().filter_map(|(key, _)| key.space).collect();

@@ -1,9 +1,7 @@
-//! Sampled accesses between panes.
+//! What sampled accesses add to series in a pane.
 //!
-//! A report tells what each owner had since the start, for as long as it tells of that owner. What is added to a series
-//! is the difference to the pane before: sums of a resource do not fall when a process ends.
-
-use std::collections::HashMap;
+//! A report tells what each owner had since the start, and what of it the pane added. Series take in the latter: sums of
+//! a resource neither fall nor are told twice when a process ends, an owner gets another name, or makes room for another.
 
 use memprov_semconv::{access_method, access_outcome, numa_locality};
 
@@ -62,22 +60,20 @@ impl Accessed {
         Self { places, samples, latency: sums.latency.clone() }
     }
 
-    fn since(&self, before: &Self) -> Self {
-        let mut added = self.clone();
-        let places = added.places.iter_mut().flatten().zip(before.places.iter().flatten());
-        for (now, before) in places {
-            if let (Some(now), Some(before)) = (now, before) {
-                now.time = now.time.saturating_sub(before.time);
-                now.squares = (now.squares - before.squares).max(0.0);
-            }
+    /// What a row added in the pane that ended; where nothing says it, or in the `first` pane that is told, all that it
+    /// has since the start.
+    pub(super) fn added(row: &AccessRow, first: bool) -> Self {
+        let mut told = Self::of(&row.sums);
+        let Some(added) = row.added.as_ref().filter(|_| !first).map(|sums| Self::of(sums)) else {
+            return told;
+        };
+        let places = told.places.iter_mut().flatten().zip(added.places.into_iter().flatten());
+        places.for_each(|(told, added)| *told = told.and(Some(added.unwrap_or_default())));
+        for (told, added) in told.samples.iter_mut().zip(added.samples) {
+            *told = told.and(Some(added.unwrap_or(0)));
         }
-        for (now, before) in added.samples.iter_mut().zip(before.samples) {
-            *now = now.map(|now| now.saturating_sub(before.unwrap_or(0)));
-        }
-        if let (Some(now), Some(before)) = (&mut added.latency, &before.latency) {
-            *now = now.since(before);
-        }
-        added
+        told.latency = told.latency.and(Some(added.latency.unwrap_or_default()));
+        told
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
@@ -102,34 +98,5 @@ impl Accessed {
     /// Time by the first method.
     pub(super) fn time(&self) -> u64 {
         self.places[0].iter().flatten().fold(0, |sum, placed| sum.saturating_add(placed.time))
-    }
-}
-
-/// Whose accesses: space, owner, population.
-type Whose = (Option<String>, String, String);
-
-/// What rows had when they were last told.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    rows: HashMap<Whose, Accessed>,
-    now: HashMap<Whose, Accessed>,
-}
-
-impl Seen {
-    /// What a row added.
-    pub(super) fn added(&mut self, row: &AccessRow) -> Accessed {
-        let whose = (row.space.clone(), row.id.clone(), row.population.clone());
-        let told = Accessed::of(&row.sums);
-        let added = match self.rows.get(&whose) {
-            Some(before) => told.since(before),
-            None => told.clone(),
-        };
-        self.now.insert(whose, told);
-        added
-    }
-
-    /// A pane ends: who was not told of in it is forgotten.
-    pub(super) fn end(&mut self) {
-        self.rows = std::mem::take(&mut self.now);
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use memprov_semconv::Metric;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
-use super::accesses;
 use super::admission::Admission;
 use super::agent;
 use super::faults::Seen;
@@ -23,6 +22,7 @@ use crate::config::{Detail, Grain};
 use crate::otlp::{Fate, Feed, Shipment};
 use crate::report::Report;
 use crate::support::code;
+use crate::wall;
 
 /// Encoded bytes of one part: below the 4 MiB that a gRPC server takes unless told otherwise.
 const PART: usize = 3 << 20;
@@ -56,6 +56,15 @@ pub struct Window {
     pub end: u64,
 }
 
+impl Window {
+    /// The time that a report says it speaks of.
+    #[must_use]
+    pub fn of(report: &Report) -> Self {
+        let nanos = |text: &str| wall::parse(text).unwrap_or(0);
+        Self { start: nanos(&report.watching_since), end: nanos(&report.generated_at) }
+    }
+}
+
 /// What became of the panes that were taken in; but for the newest one each met one of these fates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Panes {
@@ -72,7 +81,6 @@ pub struct Panes {
 pub struct Accumulator {
     options: Options,
     faults: Seen,
-    accesses: accesses::Seen,
     places: Admission<Place>,
     members: BTreeMap<Place, Member>,
     pane: Option<Pane>,
@@ -118,7 +126,6 @@ impl Accumulator {
             options,
             places,
             faults: Seen::default(),
-            accesses: accesses::Seen::default(),
             members: BTreeMap::new(),
             pane: None,
             support: String::new(),
@@ -153,7 +160,7 @@ impl Accumulator {
         let Options { detail, grain, max_age, .. } = &self.options;
         let max_age = u64::try_from(max_age.as_nanos()).unwrap_or(u64::MAX);
         let oldest = pane.end.saturating_sub(max_age);
-        let seen = (&mut self.faults, &mut self.accesses);
+        let seen = (&mut self.faults, self.pane.is_none());
         let groups = groups(report, *grain, detail, oldest, seen);
         let groups = self.within_cap(groups, pane.end);
         let about = report.about.clone().unwrap_or_default();
@@ -234,6 +241,16 @@ impl Accumulator {
     #[must_use]
     pub fn panes(&self) -> Panes {
         self.panes
+    }
+
+    /// Whether there was a pane.
+    pub(super) fn begun(&self) -> bool {
+        self.pane.is_some()
+    }
+
+    /// Whether something waits for its fate.
+    pub(super) fn pending(&self) -> bool {
+        self.fresh || self.under_way || self.close.is_some()
     }
 
     /// The agent ends at `end` (nanoseconds since the Unix epoch): the shipment after the next one ends every series, as

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memprov_ledger::evidence::EvidenceClass;
 
-use super::accesses::{self, Accessed};
+use super::accesses::Accessed;
 use super::charge::Charges;
 use super::faults::{Added, Seen};
 use super::place::Place;
@@ -82,13 +82,13 @@ pub(super) struct Group<'a> {
 
 /// The processes of a report by resource, the agent's always among them. An address space that several processes share
 /// is counted once, at the oldest of them. A book from before `oldest` (nanoseconds since the Unix epoch) is a gap.
-/// What is charged to a cgroup that is nobody's own, as one above those of containers, is the host's.
+/// `first`: nothing was told before. What is charged to a cgroup that is nobody's own, as one above those of containers, is the host's.
 pub(super) fn groups<'a>(
     report: &'a Report,
     grain: Grain,
     detail: &Detail,
     oldest: u64,
-    (seen, accesses): (&mut Seen, &mut accesses::Seen),
+    (seen, first): (&mut Seen, bool),
 ) -> BTreeMap<Place, Group<'a>> {
     let mut groups: BTreeMap<Place, Group<'a>> = BTreeMap::new();
     let agent = groups.entry(Place::Agent).or_default();
@@ -124,9 +124,8 @@ pub(super) fn groups<'a>(
         let place = Place::accessed(row, grain);
         // What the last process of a container did, or one of which no book is known, is the host's.
         let place = if groups.contains_key(&place) { place } else { Place::Host };
-        groups.entry(place).or_default().add_access(row, &accesses.added(row));
+        groups.entry(place).or_default().add_access(row, &Accessed::added(row, first));
     }
-    accesses.end();
     groups
 }
 

@@ -135,7 +135,9 @@ impl Identity {
                 (name, format!("process/{pid}/{began}"), own)
             }
         };
-        let instance = format!("{}/{instance}", self.host_id);
+        // A recording of another host may know its name alone.
+        let host = if self.host_id.is_empty() { &self.host_name } else { &self.host_id };
+        let instance = format!("{host}/{instance}");
         let instance = Uuid::new_v5(&NAMESPACE, instance.as_bytes()).to_string();
         let mut attributes = vec![
             text(semconv::HOST_ID, &self.host_id),

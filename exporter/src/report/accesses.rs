@@ -44,6 +44,9 @@ pub struct AccessRow {
     pub population: String,
     /// What they add up to.
     pub sums: AccessSums,
+    /// What of it the pane that is open added, for OTLP; no part of the document.
+    #[serde(skip)]
+    pub added: Option<Box<AccessSums>>,
 }
 
 /// What samples add up to.

@@ -4,3 +4,4 @@ mod laws;
 mod outcomes;
 mod recordings;
 mod rig;
+mod slots;

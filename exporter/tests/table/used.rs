@@ -38,6 +38,7 @@ fn accessed(name: &str, cycles: &[(&str, u64)], share: Result<[f64; 3], &str>) -
             methods: BTreeMap::from([("served".to_owned(), served)]),
             ..AccessSums::default()
         },
+        added: None,
     }
 }
 

@@ -42,7 +42,14 @@ fn row(space: &str, id: &str, remote: u64, local: u64) -> AccessRow {
             latency: Some(latency),
             methods: BTreeMap::from([("served".to_owned(), served)]),
         },
+        added: None,
     }
+}
+
+/// As many samples, of which the pane that is told added so many.
+fn added(whole: AccessRow, remote: u64, local: u64) -> AccessRow {
+    let sums = row("1", "01", remote, local).sums;
+    AccessRow { added: Some(Box::new(sums)), ..whole }
 }
 
 fn with_rows(owners: Vec<AccessRow>) -> Report {
@@ -80,7 +87,7 @@ fn sums_by_owner_and_place_grow_and_do_not_fall_when_a_process_ends() {
     assert_eq!(told(&request, "memprov.access.latency"), expected([("01", 6), ("ff", 5)]));
     assert_eq!(told(&request, "memprov.access.samples"), expected([("attributed", 11)]));
     // Space 2 has ended, and the first owner has one more sample.
-    let second = vec![row("1", "01", 3, 3), row("1", "ff", 0, 5)];
+    let second = vec![added(row("1", "01", 3, 3), 1, 0), added(row("1", "ff", 0, 5), 0, 0)];
     let window = Window { start: START, end: WINDOW.end + MINUTE };
     series.pane(&with_rows(second), window);
     let request = ship(&mut series);
@@ -94,13 +101,26 @@ fn a_series_goes_on_though_nothing_was_sampled_in_a_pane() {
     let mut series = Accumulator::new(all());
     for minute in 0..3 {
         let end = WINDOW.end + minute * MINUTE;
-        series.pane(&with_rows(vec![row("1", "01", 2, 0)]), Window { start: START, end });
+        let rows = vec![added(row("1", "01", 2, 0), 0, 0)];
+        series.pane(&with_rows(rows), Window { start: START, end });
         let request = ship(&mut series);
         let all = flat(&request);
         let ours: Vec<_> = all.iter().filter(|f| f.metric == "memprov.access.time").collect();
         assert_eq!((ours.len(), ours[0].value()), (1, 600));
         assert_eq!(ours[0].point.start_time_unix_nano, START);
     }
+}
+
+#[test]
+fn samples_of_an_owner_that_has_another_name_now_are_not_told_twice() {
+    let mut series = Accumulator::new(kinds());
+    series.pane(&with_rows(vec![row("1", "01", 2, 0)]), WINDOW);
+    drop(ship(&mut series));
+    let window = Window { start: START, end: WINDOW.end + MINUTE };
+    series.pane(&with_rows(vec![added(row("1", "02", 3, 0), 1, 0)]), window);
+    let request = ship(&mut series);
+    assert_eq!(told(&request, "memprov.access.samples"), expected([("attributed", 3)]));
+    assert_eq!(told(&request, "memprov.access.time"), expected([("remote", 900)]));
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! More owners than there is room for.
+
+use std::collections::BTreeMap;
+
+use memprov::access::tally::SLOTS;
+use memprov::report::AccessRow;
+use memprov_ledger::evidence::Served;
+use memprov_ledger::time::MonoTime;
+
+use crate::rig::{BEGIN, REMOTE, Random, apply, fuser, load, row, told};
+
+/// Owners.
+const OWNERS: usize = 3 * SLOTS;
+
+/// Without digits, which names of one kind may differ by.
+fn names() -> Vec<String> {
+    let letter = |number: usize| char::from(b"abcdefghijklmnop"[number % 16]);
+    let name = |number| [letter(number / 256), letter(number / 16), letter(number)];
+    (0..OWNERS).map(|number| name(number).iter().collect()).collect()
+}
+
+fn samples(row: &AccessRow) -> u64 {
+    row.sums.samples.values().sum()
+}
+
+#[test]
+fn the_largest_owner_is_named_although_it_comes_last_and_nothing_is_missing() {
+    let names = names();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut fuser = fuser(&names);
+    let mut random = Random(11);
+    let (mut at, mut time) = (BEGIN, 0);
+    let mut access = |number: usize, served| {
+        at += 1_000_000;
+        let cycles = 100 + random.bits() % 400;
+        time += cycles;
+        apply(&mut fuser, load(number, at, cycles, served));
+    };
+    // Everybody in turn, so that nobody is worth more than another.
+    for _ in 0..4 {
+        (0..OWNERS - 1).for_each(|number| access(number, Served::Local));
+    }
+    (0..500).for_each(|_| access(OWNERS - 1, REMOTE));
+    let all = 4 * (OWNERS as u64 - 1) + 500;
+    let told = told(&fuser);
+    let last = row(&told, names[OWNERS - 1]);
+    // It is larger than a slot's part of all samples.
+    assert!(500 > all / SLOTS as u64 && samples(last) == 500, "{}", samples(last));
+    let weights = &last.sums.methods["served"].time.as_ref().unwrap().weights;
+    assert_eq!(weights.keys().collect::<Vec<_>>(), ["remote"]);
+    let total = &told.totals["loads"];
+    assert_eq!((total.samples["attributed"], total.time()), (all, time));
+    assert_eq!(told.owners.iter().map(samples).sum::<u64>(), all);
+    assert_eq!(told.owners.iter().map(|row| row.sums.time()).sum::<u64>(), time);
+    assert!(told.owners.len() <= SLOTS + 1);
+    assert!(told.owners.iter().any(|row| row.kind == "other"));
+}
+
+#[test]
+fn whoever_has_more_than_a_slots_part_of_all_samples_has_a_row_whatever_the_order() {
+    let names = names();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut fuser = fuser(&names);
+    let mut random = Random(12);
+    let mut truth = BTreeMap::<usize, u64>::new();
+    // Few have much and many have little, all mixed.
+    let (all, mut added) = (30_000u64, 0);
+    for n in 0..all {
+        let number = (random.next().powi(4) * OWNERS as f64) as usize;
+        *truth.entry(number).or_default() += 1;
+        apply(&mut fuser, load(number, BEGIN + n * 100_000, 200, Served::Local));
+        // Panes end, and what each adds is told once.
+        if n % 7_000 == 6_999 {
+            added += in_pane(&fuser);
+            let end = fuser.pane_end();
+            fuser.advance(end.max(MonoTime(BEGIN + n * 100_000)));
+        }
+    }
+    added += in_pane(&fuser);
+    let told = told(&fuser);
+    let slot = all / SLOTS as u64;
+    for (number, n) in truth.iter().filter(|(_, n)| **n > slot) {
+        let found = samples(row(&told, names[*number]));
+        assert!(found <= *n && n - found <= slot, "{number}: {found} of {n}");
+    }
+    assert_eq!(told.owners.iter().map(samples).sum::<u64>(), all);
+    assert_eq!(added, all);
+}
+
+fn in_pane(fuser: &memprov::fuse::Fuser) -> u64 {
+    let told = told(fuser);
+    let added = told.owners.iter().filter_map(|row| row.added.as_ref());
+    added.flat_map(|added| added.samples.values()).sum()
+}

@@ -175,7 +175,7 @@ pub struct Import {
     /// Settings.
     #[command(flatten)]
     pub settings: Settings,
-    /// The recording: a file of perf record, also one that perf record -o - was redirected to; no pipe
+    /// The recording: a file of perf record or a pipe; - is standard input
     #[arg(value_name = "FILE")]
     pub recording: PathBuf,
     /// Form of the report [default: table on a terminal, else report-json]
@@ -190,6 +190,10 @@ pub struct Import {
     /// Write a trace to be replayed, and no report; compressed when the name ends in .zst
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "interval", "all"])]
     pub trace: Option<PathBuf>,
+    /// Send the series, at the recording's own times, to this OTLP receiver, and print no report; books are closed as
+    /// often as --interval or export.interval says
+    #[arg(long, value_name = "URL", conflicts_with_all = ["output", "trace", "all"])]
+    pub endpoint: Option<String>,
     /// Write hashes in place of names and move addresses, so that the trace can be given away
     #[arg(long, requires = "trace")]
     pub redact: bool,

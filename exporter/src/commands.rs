@@ -16,6 +16,7 @@ use crate::cli::{
 };
 use crate::config::{Config, Effective, LogLevel, Problem, STATE_DIR};
 use crate::encode::{Accumulator, Estimate, Options};
+use crate::otlp::Stats;
 use crate::report::Report;
 use crate::screen::{Screen, Terminal};
 use crate::socket::{ClientError, fetch, listener_pid};
@@ -144,6 +145,18 @@ pub trait Engine {
         interval: Option<Duration>,
         sink: &mut Sink<'_>,
     ) -> Result<(), Failure>;
+
+    /// Sends the series of a recording of perf to `config.export.endpoint`, at its own times, a pane an interval
+    /// (`None`: as configured).
+    ///
+    /// # Errors
+    /// When it cannot be read, has no times that others understand, or did not arrive as a whole.
+    fn send(
+        &self,
+        recording: &Path,
+        interval: Option<Duration>,
+        config: &Config,
+    ) -> Result<Stats, Failure>;
 
     /// Writes a recording of perf to a trace, with hashes for names where it is to be redacted.
     ///
@@ -312,12 +325,20 @@ fn import(
     engine: &dyn Engine,
     io: &mut Io<'_>,
 ) -> Result<(), Failure> {
-    let config = load(&args.settings, None, env)?.config;
+    let mut config = load(&args.settings, None, env)?.config;
     (io.log)(LogLevel::Warn);
     if let Some(trace) = &args.trace {
         return engine.convert(&args.recording, trace, args.redact);
     }
-    let trace = args.recording.to_str().map(str::to_owned);
+    if let Some(endpoint) = &args.endpoint {
+        config.export.endpoint.clone_from(endpoint);
+        let Stats { sent, delivered_points, .. } =
+            engine.send(&args.recording, args.interval, &config)?;
+        let line = format!("{delivered_points} points in {sent} requests to {endpoint}");
+        return writeln!(io.out, "{line}").map_err(|error| Failure::output(&error));
+    }
+    // What came through a pipe does not come again.
+    let trace = args.recording.to_str().filter(|name| *name != "-").map(str::to_owned);
     let view = View { all: args.all, trace, ..view(io.terminal) };
     let mut printer = Printer::new(form(args.output, io.terminal), view, &config, engine);
     engine.import(&args.recording, args.interval, &mut |report| printer.print(report, io.out))

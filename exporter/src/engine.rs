@@ -15,16 +15,18 @@ use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 use crate::commands::{Engine, Exit, Failure, Sink, Watch};
 use crate::config::{Config, Effective};
 use crate::daemon::{self, Setup, clock_of_run};
-use crate::encode::{Accumulator, Window};
+use crate::encode::{Accumulator, Options, Window};
 use crate::fuse::{Fuser, unwatched};
 use crate::import::{self, Import};
+use crate::otlp::Stats;
 use crate::recorder::Recorder;
 use crate::report::{About, Report};
 use crate::screen::Screen;
+use crate::sending::Sending;
 use crate::sources::charging::Charging;
 use crate::support::{HookProbe, PagesProbe};
 use crate::trace::{Header, Line, Reader, Scope};
-use crate::{host, probing, symbols, wall};
+use crate::{host, probing, symbols};
 
 /// Panes in a row that are told though nothing happened in them; a trace that is silent for longer goes on behind them.
 const SILENT: u32 = 1000;
@@ -58,6 +60,20 @@ fn play(
     }
     drop(fuser.apply(line));
     Ok(())
+}
+
+/// Reads a recording to its end. With an interval the sink gets a report at each.
+fn read(
+    import: &mut Import,
+    interval: Option<Duration>,
+    sink: &mut Sink<'_>,
+) -> Result<(), Failure> {
+    let panes = interval.unwrap_or(PANE);
+    let mut fuser = Fuser::new(import.header().clone(), "import", panes);
+    for line in import {
+        play(&mut fuser, line, interval, sink)?;
+    }
+    sink(&fuser.report(None, fuser.now()))
 }
 
 /// Says what a recording does not tell; fails where it was not read as a whole.
@@ -145,13 +161,34 @@ impl Engine for Local {
         sink: &mut Sink<'_>,
     ) -> Result<(), Failure> {
         let mut import = Import::open(recording).map_err(|e| failed(&e))?;
-        let panes = interval.unwrap_or(PANE);
-        let mut fuser = Fuser::new(import.header().clone(), "import", panes);
-        for line in import.by_ref() {
-            play(&mut fuser, line, interval, sink)?;
-        }
-        sink(&fuser.report(None, fuser.now()))?;
+        read(&mut import, interval, sink)?;
         whole(&import)
+    }
+
+    fn send(
+        &self,
+        recording: &Path,
+        interval: Option<Duration>,
+        config: &Config,
+    ) -> Result<Stats, Failure> {
+        let mut import = Import::open(recording).map_err(|e| failed(&e))?;
+        if !import.has_wall_time() {
+            let path = recording.display();
+            let line = format!(
+                "{path}: no wall time in it, without which no point has a time: record with -k mono"
+            );
+            return Err(Failure::new(Exit::Failed, line));
+        }
+        import.named(&config.export);
+        let mut sending = Sending::start(&config.export, Options::of(config), import.header())
+            .map_err(|e| failed(&e))?;
+        let interval = interval.unwrap_or(config.export.interval);
+        read(&mut import, Some(interval), &mut |report| {
+            sending.pane(report).map_err(|e| failed(&e))
+        })?;
+        let stats = sending.finish().map_err(|e| failed(&e))?;
+        whole(&import)?;
+        Ok(stats)
     }
 
     fn convert(&self, recording: &Path, trace: &Path, redact: bool) -> Result<(), Failure> {
@@ -246,9 +283,7 @@ impl Engine for Local {
     }
 
     fn otlp_json(&self, report: &Report, series: &mut Accumulator) -> Vec<String> {
-        let nanos = |text: &str| wall::parse(text).unwrap_or(0);
-        let window =
-            Window { start: nanos(&report.watching_since), end: nanos(&report.generated_at) };
+        let window = Window::of(report);
         if report.about.is_some() {
             return series.json(report, window);
         }

@@ -9,6 +9,7 @@ use memprov_ledger::time::MonoTime;
 use memprov_ledger::touch::Sample;
 use memprov_perfmem::file::{About, FileError, Recording, Tally};
 
+use crate::config::Export;
 use crate::fuse::{end, unwatched};
 use crate::report::{Host, Identity};
 use crate::support::SIDEBAND;
@@ -56,6 +57,12 @@ impl Import {
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// With what the user says of the host and of the agent.
+    pub fn named(&mut self, export: &Export) {
+        let identity = std::mem::take(&mut self.header.identity);
+        self.header.identity = identity.named(export);
     }
 
     /// Whether the recording says what the wall clock showed. Else its times are those of its own clock.

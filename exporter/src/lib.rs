@@ -32,6 +32,7 @@ mod recorder;
 mod reload;
 pub mod report;
 pub mod screen;
+pub mod sending;
 pub mod socket;
 pub mod sources;
 pub mod statedir;

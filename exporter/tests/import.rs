@@ -1,10 +1,15 @@
 //! Recordings of perf on other machines: what memprov makes of them. They lie in `../shared/data`; without it the tests
 //! say so.
 
+mod receiver;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use memprov::commands::Engine;
+use memprov::config::{Config, Protocol};
 use memprov::engine::Local;
 use memprov::fuse::Fuser;
 use memprov::import::Import;
@@ -235,4 +240,79 @@ fn a_start_that_nobody_told_is_unknown_and_a_process_has_one() {
     assert!(started > 0 && started < report.processes.len(), "{started}");
     let pids: std::collections::BTreeSet<u32> = report.processes.iter().map(|p| p.pid).collect();
     assert_eq!(pids.len(), report.processes.len(), "no process is there twice");
+}
+
+/// Faults of a program, recorded here with the clock of the wall beside them; says so where perf is not installed.
+fn recorded_here(folder: &Path) -> Option<PathBuf> {
+    let path = folder.join("perf.data");
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-k", "mono", "-e", "page-faults", "-c", "1", "-d", "-o"])
+        .arg(&path);
+    let program = "i=0; while [ $i -lt 20 ]; do /bin/true; sleep 0.02; i=$((i + 1)); done";
+    match perf.args(["--", "sh", "-c", program]).output() {
+        Ok(done) if done.status.success() => Some(path),
+        Ok(done) => {
+            println!("skipped: perf record: {}", String::from_utf8_lossy(&done.stderr));
+            None
+        }
+        Err(error) => {
+            println!("skipped: perf: {error}");
+            None
+        }
+    }
+}
+
+fn sent_to(port: u16) -> Config {
+    let mut config = Config::default();
+    config.export.endpoint = format!("http://127.0.0.1:{port}");
+    config.export.protocol = Protocol::HttpProtobuf;
+    config.export.compression = memprov::config::Compression::None;
+    config.export.timeout = Duration::from_millis(500);
+    config
+}
+
+#[test]
+fn every_pane_of_a_recording_arrives_at_the_times_of_the_recording() {
+    let nanos = || u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos());
+    let folder = tempfile::tempdir().unwrap();
+    let begin = nanos().unwrap();
+    let Some(path) = recorded_here(folder.path()) else { return };
+    let end = nanos().unwrap();
+    let receiver = receiver::Receiver::start();
+    let interval = Some(Duration::from_millis(100));
+    let stats = Local.send(&path, interval, &sent_to(receiver.port)).unwrap();
+    let points = receiver.points();
+    assert_eq!(stats.delivered_points, points.len() as u64);
+    // All of them end a millisecond after the last pane.
+    assert!(points.iter().all(|point| (begin..=end + 1_000_000).contains(&point.time)));
+    // Each counts on from the same start, and what it counts never falls.
+    let mut counted = BTreeMap::<&str, Vec<u64>>::new();
+    let samples = points.iter().filter(|point| point.metric == "memprov.access.samples");
+    for point in samples {
+        let n = point.told["asInt"].as_str().and_then(|n| n.parse::<u64>().ok());
+        counted.entry(&point.series).or_default().extend(n);
+    }
+    assert!(counted.values().any(|told| told.len() >= 3), "{counted:?}");
+    assert!(counted.values().all(|told| told.is_sorted()), "{counted:?}");
+    let all: u64 = counted.values().filter_map(|told| told.last()).sum();
+    assert_eq!(all, Import::open(&path).map(sampled).unwrap());
+}
+
+fn sampled(mut import: Import) -> u64 {
+    import.by_ref().for_each(drop);
+    import.tally().accesses
+}
+
+#[test]
+fn a_recording_that_nobody_takes_or_that_has_no_wall_time_is_a_failure_with_its_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    if let Some(path) = recorded_here(folder.path()) {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let failure = Local.send(&path, None, &sent_to(closed.port())).unwrap_err();
+        let line = &failure.lines[0];
+        assert!(line.contains("no success within 1.5s"), "{line}");
+    }
+    let Some(path) = recorded("akshay-numatop/perf.data") else { return };
+    let failure = Local.send(&path, None, &sent_to(1)).unwrap_err();
+    assert!(failure.lines[0].contains("no wall time"), "{:?}", failure.lines);
 }

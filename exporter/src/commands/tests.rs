@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Engine, Exit, Failure, Io, Sink, Watch, dispatch};
 use crate::config::{Config, Effective, LogLevel, STATE_DIR};
 use crate::encode::Accumulator;
+use crate::otlp::Stats;
 use crate::report::{Host, Report, SCHEMA};
 use crate::screen::{Screen, Terminal};
 use crate::socket::{Handler, Refusal, Server, listener_pid};
@@ -86,6 +87,16 @@ impl Engine for Notes {
     ) -> Result<(), Failure> {
         self.note(format!("import {} {interval:?}", recording.display()));
         sink(&empty("import"))
+    }
+
+    fn send(
+        &self,
+        recording: &Path,
+        interval: Option<Duration>,
+        config: &Config,
+    ) -> Result<Stats, Failure> {
+        self.note(format!("send {} {interval:?} {}", recording.display(), config.export.endpoint));
+        Ok(Stats { sent: 2, delivered_points: 30, ..Stats::default() })
     }
 
     fn convert(&self, recording: &Path, trace: &Path, redact: bool) -> Result<(), Failure> {
@@ -171,6 +182,7 @@ fn help_and_version_are_no_errors_and_wrong_usage_is_64() {
         &["import"],
         &["import", "f", "--redact"],
         &["import", "f", "--trace", "t", "--output", "json"],
+        &["import", "f", "--endpoint", "http://h:1", "--trace", "t"],
         &["check", "--require", "telepathy"],
         &["config", "--set", "scan.budgets=1"],
     ] {
@@ -264,6 +276,10 @@ fn an_import_prints_a_report_or_writes_a_trace() {
     let done = call(&["import", "perf.data", "--trace", "t.zst", "--redact"], &[], true);
     assert_eq!((done.status, done.out.as_str()), (0, ""));
     assert_eq!(done.notes, ["convert perf.data t.zst redact=true"]);
+    let done = call(&["import", "-", "--endpoint", "http://h:4317"], &[], true);
+    assert_eq!(done.notes, ["send - None http://h:4317"]);
+    assert_eq!(done.out, "30 points in 2 requests to http://h:4317\n");
+    assert!(!call(&["import", "-"], &[], true).out.contains("memprov import - "));
 }
 
 struct Fixed;

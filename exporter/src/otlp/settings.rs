@@ -1,6 +1,7 @@
 //! Where the client sends, and how: the configuration, made ready.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Uri};
@@ -75,6 +76,12 @@ impl Settings {
             max_request: usize::try_from(export.max_request).unwrap_or(usize::MAX),
             agent: Some((Attributes(identity.agent()), export.temporality())),
         })
+    }
+
+    /// For what has happened already: sent at once, and without metrics of the client's own, whose time is now.
+    #[must_use]
+    pub fn of_the_past(self) -> Self {
+        Self { pace: Pace { phase: Duration::ZERO, ..self.pace }, agent: None, ..self }
     }
 
     /// Proves that what TLS needs is there.

@@ -1,6 +1,7 @@
 //! From records to evidence. The only file that knows both.
 
 mod access;
+mod spe;
 mod start;
 
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ use memprov_ledger::time::{MonoTime, Span};
 
 pub use access::Kind;
 pub(crate) use access::access;
+pub(crate) use spe::{Place, operation};
 pub(crate) use start::{Objects, Start};
 
 use crate::record::{Body, File, Mmap, Mmap2, Record, Task};
@@ -74,6 +76,8 @@ pub(crate) fn event(record: &Record<'_>) -> Option<Event> {
         | Body::LostSamples(_)
         | Body::Throttle
         | Body::Unthrottle
+        | Body::Aux { .. }
+        | Body::Switch { .. }
         | Body::Other(_) => return None,
     };
     Some(Event { when, tgid, what })

@@ -5,6 +5,7 @@
 //! of impossible size: there the recording ends, and what came before stays told. Format: `tools/perf/util/header.c`,
 //! `tools/perf/Documentation/perf.data-file-format.txt`.
 
+mod aux;
 mod bytes;
 mod features;
 mod header;
@@ -22,19 +23,22 @@ use memprov_ledger::time::{MonoTime, Span};
 
 use crate::evidence::{Event, Kind, Objects, Start, Threads, access, event, found};
 use crate::record::{self, Body, ParseError, Record, sample};
+use aux::{Aux, Conversion};
 use bytes::Bytes;
 pub use features::{About, ClockData};
 use header::Header;
 pub use header::{Attribute, HeaderError};
 pub use open::FileError;
 use order::Order;
-use stream::Stream;
 pub use stream::StreamError;
+use stream::{AUXTRACE, Stream};
 
 // Kinds of records that perf itself writes (`tools/lib/perf/include/perf/event.h`).
 const HEADER_ATTR: u32 = 64;
 const FINISHED_ROUND: u32 = 68;
+const AUXTRACE_INFO: u32 = 70;
 const EVENT_UPDATE: u32 = 78;
+const TIME_CONV: u32 = 79;
 const HEADER_FEATURE: u32 = 80;
 
 /// Bytes that a thing in order takes, about: with its path.
@@ -47,8 +51,10 @@ const TOLD: usize = 16;
 pub struct Tally {
     /// All of them.
     pub records: u64,
-    /// Samples that became accesses.
+    /// Samples that became accesses, those of hardware traces among them.
     pub accesses: u64,
+    /// Operations that hardware traces sampled; those that access memory became accesses.
+    pub operations: u64,
     /// Samples of events that ask for no address and no source of data.
     pub other_samples: u64,
     /// Samples without a time: nobody knows whose the address was then.
@@ -90,6 +96,10 @@ struct Source {
 enum Held {
     Event(Event),
     Access(Box<Access>),
+    /// Of a hardware trace, whose process is to be found.
+    Operation(Box<Access>),
+    /// A task goes on, on a CPU.
+    Switch(u32, (u32, u32)),
     /// Records were lost since this time: so many samples at least, 0 where nobody counted; perhaps of mappings, too.
     Lost {
         since: MonoTime,
@@ -110,6 +120,9 @@ pub struct Recording<R = BufReader<File>> {
     start: Option<Start>,
     objects: Objects,
     threads: Threads,
+    /// Hardware traces, and their clock.
+    aux: Option<Aux>,
+    conversion: Option<Conversion>,
     tally: Tally,
     record: Vec<u8>,
     /// Place of `record` where it was read and not taken in.
@@ -144,6 +157,8 @@ impl<R: BufRead> Recording<R> {
             start: Some(Start::default()),
             objects: Objects::default(),
             threads: Threads::default(),
+            aux: None,
+            conversion: None,
             tally: Tally { features: header.broken, ..Tally::default() },
             record: Vec::new(),
             pending: None,
@@ -159,7 +174,7 @@ impl<R: BufRead> Recording<R> {
         // A stream tells the same in its first records.
         while let Some(offset) = recording.advance() {
             let kind = record::kind(&recording.record);
-            if kind < HEADER_ATTR || kind == FINISHED_ROUND {
+            if kind < HEADER_ATTR || matches!(kind, FINISHED_ROUND | AUXTRACE) {
                 recording.pending = Some(offset);
                 break;
             }
@@ -203,7 +218,8 @@ impl<R: BufRead> Recording<R> {
                 return false;
             };
             let released = match record::kind(&self.record) {
-                FINISHED_ROUND => self.order.round(),
+                FINISHED_ROUND if self.aux.is_none() => self.order.round(),
+                AUXTRACE => self.trace(offset),
                 kind if kind >= HEADER_ATTR => {
                     self.meta(kind, offset);
                     Vec::new()
@@ -264,6 +280,15 @@ impl<R: BufRead> Recording<R> {
                 self.learn(u32::try_from(feature).unwrap_or(u32::MAX), fields.0);
             }),
             EVENT_UPDATE => self.about.update(body),
+            AUXTRACE_INFO => Aux::read(&mut fields).map(|aux| {
+                self.aux = aux;
+                if self.aux.is_some() {
+                    self.stream.keep_traces();
+                }
+            }),
+            TIME_CONV => {
+                Conversion::read(&mut fields).map(|conversion| self.conversion = Some(conversion))
+            }
             _ => {
                 self.tally.other += 1;
                 Some(())
@@ -338,6 +363,9 @@ impl<R: BufRead> Recording<R> {
             _ => (record.trailer.time, cpu),
         };
         let time = time.filter(|time| *time != 0).map(MonoTime);
+        if let Some(aux) = &mut self.aux {
+            aux.learn(&record.body);
+        }
         let held = match &record.body {
             Body::Sample(sample) => self.sampled(sample, kind, sample_type),
             Body::Lost(count) | Body::LostSamples(count) => {
@@ -350,7 +378,14 @@ impl<R: BufRead> Recording<R> {
                 self.tally.throttled += u64::from(record.body == Body::Throttle);
                 None
             }
-            Body::Other(_) => {
+            Body::Switch { .. } if self.aux.is_some() => {
+                Aux::switch(&record).map(|(cpu, task)| Held::Switch(cpu, task))
+            }
+            Body::Aux { truncated: true } if self.aux.is_some() => {
+                let since = cpu.and_then(|cpu| self.cpus.get(&cpu).copied()).unwrap_or_default();
+                Some(Held::Lost { since, samples: 0, mappings: false })
+            }
+            Body::Other(_) | Body::Switch { .. } | Body::Aux { .. } => {
                 self.tally.other += 1;
                 None
             }
@@ -417,6 +452,17 @@ impl<R: BufRead> Recording<R> {
                     out.extend(program.map(|list| Evidence::Residency(Box::new(list))));
                 }
                 Held::Access(access) => out.push(Evidence::Access(access)),
+                Held::Operation(mut access) => {
+                    if let Some(aux) = &self.aux {
+                        aux.attribute(&mut access);
+                    }
+                    out.push(Evidence::Access(access));
+                }
+                Held::Switch(cpu, task) => {
+                    if let Some(aux) = &mut self.aux {
+                        aux.runs(cpu, task);
+                    }
+                }
                 Held::Lost { since, samples, mappings } => {
                     let when = Span { begin: since.min(time), end: time };
                     // How many of them told of address spaces nobody counted.

@@ -9,6 +9,7 @@
 //! | `data_src` | what answered an access, bit by bit |
 //! | `file` | recordings of perf, read record by record: header, features, order of time |
 //! | `ibs` | raw samples of AMD's IBS |
+//! | `spe` | sample records of Arm's SPE |
 //! | `nodes` | which NUMA node a CPU and a frame belong to |
 //! | `evidence` | from records to evidence: the only file that knows both |
 //! | `pmu` | which event of the PMU would sample memory accesses, and what a trial open says |
@@ -29,6 +30,7 @@ pub mod record;
 #[allow(unsafe_code, reason = "the kernel writes the ring while we read it")]
 mod ring;
 mod sideband;
+pub mod spe;
 
 pub use evidence::Kind;
 pub use open::OpenError;

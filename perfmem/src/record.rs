@@ -20,10 +20,15 @@ const FORK: u32 = 7;
 /// Has no trailer: its body holds the fields.
 pub(crate) const SAMPLE: u32 = 9;
 const MMAP2: u32 = 10;
+const AUX: u32 = 11;
 const LOST_SAMPLES: u32 = 13;
+const SWITCH: u32 = 14;
+const SWITCH_CPU_WIDE: u32 = 15;
 
 /// `PERF_RECORD_MISC_COMM_EXEC`; of a mapping `PERF_RECORD_MISC_MMAP_DATA`: it is not executable.
 const COMM_EXEC: u16 = 1 << 13;
+/// `PERF_RECORD_MISC_SWITCH_OUT`.
+const SWITCH_OUT: u16 = 1 << 13;
 const MMAP_DATA: u16 = COMM_EXEC;
 /// `PERF_RECORD_MISC_MMAP_BUILD_ID`.
 const MMAP_BUILD_ID: u16 = 1 << 14;
@@ -110,6 +115,16 @@ pub enum Body<'a> {
     Throttle,
     /// It is no longer.
     Unthrottle,
+    /// A hardware trace has more.
+    Aux {
+        /// Some of it did not fit.
+        truncated: bool,
+    },
+    /// The task of the trailer goes on, or stops.
+    Switch {
+        /// It stops.
+        out: bool,
+    },
     /// A kind that is not parsed here.
     Other(u32),
 }
@@ -207,6 +222,12 @@ pub enum ParseError {
     Unknown {
         /// Bits of `sample_type`.
         bits: u64,
+    },
+    /// A record of a hardware trace is broken.
+    #[error("byte {offset} of a hardware trace begins no packet, or the trace ends in a record")]
+    Trace {
+        /// Where in the trace.
+        offset: u64,
     },
     /// A record goes on behind its last field: it is of another form than its event says.
     #[error("record of kind {kind}: {left} bytes behind its last field")]
@@ -309,6 +330,11 @@ fn body(mut fields: Fields<'_>, misc: u16) -> Result<Body<'_>, ParseError> {
         LOST_SAMPLES => Body::LostSamples(fields.u64()?),
         THROTTLE => Body::Throttle,
         UNTHROTTLE => Body::Unthrottle,
+        AUX => {
+            let (_offset, _size) = (fields.u64()?, fields.u64()?);
+            Body::Aux { truncated: fields.u64()? & 1 != 0 }
+        }
+        SWITCH | SWITCH_CPU_WIDE => Body::Switch { out: misc & SWITCH_OUT != 0 },
         other => Body::Other(other),
     })
 }

@@ -32,6 +32,7 @@ libfuzzer_sys::fuzz_target!(|input: (u64, bool, [u64; 4], &[u8])| {
             }
             Err(ParseError::Size { .. }) => assert!(record.len() < 8),
             Err(ParseError::Long { left, .. }) => assert!(left > 0),
+            Err(ParseError::Trace { .. }) => unreachable!("no record is of a trace"),
             Err(ParseError::Unknown { bits }) => assert!(bits > 0),
         }
     }

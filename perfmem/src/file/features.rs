@@ -91,6 +91,11 @@ impl About {
         whole.is_some()
     }
 
+    /// The main id register of an arm64 machine, whose cores are alike.
+    pub(super) fn midr(&self) -> Option<u64> {
+        u64::from_str_radix(self.cpu.as_deref()?.strip_prefix("0x")?, 16).ok()
+    }
+
     fn events(&mut self, fields: &mut Bytes<'_>) -> Option<()> {
         let (count, _size) = (fields.u32()?, fields.u32()?);
         for _ in 0..count {

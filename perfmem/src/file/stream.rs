@@ -12,12 +12,14 @@ pub(super) const HEAD: usize = 8;
 
 // Kinds of records that perf itself writes (`tools/lib/perf/include/perf/event.h`).
 const TRACING_DATA: u32 = 66;
-const AUXTRACE: u32 = 71;
+pub(super) const AUXTRACE: u32 = 71;
 const COMPRESSED: u32 = 81;
 const COMPRESSED2: u32 = 83;
 
 /// Bytes that one record unpacks to at most. perf packs what one ring holds.
 const UNPACKED: usize = 64 << 20;
+/// Bytes of a piece of a hardware trace at most. perf takes what its buffer holds, 4 MiB unless told otherwise.
+const PIECE: u64 = 64 << 20;
 /// Bytes that are unpacked at once.
 const CHUNK: usize = 1 << 16;
 
@@ -66,6 +68,8 @@ pub(super) struct Stream<R> {
     at: usize,
     /// Where the record lies that they were packed in.
     container: u64,
+    /// Pieces of hardware traces are wanted.
+    traces: bool,
     /// Bytes of the AUX area and of tracepoint formats that were passed over.
     passed: u64,
 }
@@ -74,7 +78,13 @@ impl<R: BufRead> Stream<R> {
     /// Reads from where `reader` stands, at `offset`, up to `end` or its own end.
     pub(super) fn new(reader: R, offset: u64, end: Option<u64>) -> Self {
         let (decoder, unpacked, at, passed) = (None, Vec::new(), 0, 0);
-        Self { reader, offset, end, decoder, unpacked, at, container: offset, passed }
+        let (container, traces) = (offset, false);
+        Self { reader, offset, end, decoder, unpacked, at, container, traces, passed }
+    }
+
+    /// From now on a piece of a hardware trace is told with its record, which it follows.
+    pub(super) fn keep_traces(&mut self) {
+        self.traces = true;
     }
 
     /// Bytes that were passed over: hardware traces, formats of tracepoints.
@@ -99,6 +109,10 @@ impl<R: BufRead> Stream<R> {
             let body = into.get(HEAD..).unwrap_or_default();
             let word = body.first_chunk().copied().map_or(0, u64::from_le_bytes);
             match kind(into) {
+                AUXTRACE if self.traces && word <= PIECE => {
+                    self.append(word, into)?;
+                    return Ok(Some(offset));
+                }
                 AUXTRACE => self.pass(word)?,
                 // Four bytes of size; what follows is padded.
                 TRACING_DATA => self.pass((word & 0xffff_ffff).next_multiple_of(8))?,
@@ -156,6 +170,18 @@ impl<R: BufRead> Stream<R> {
         }
         self.offset = offset.saturating_add(size as u64);
         Ok(true)
+    }
+
+    /// Reads `count` bytes that lie behind a record.
+    fn append(&mut self, count: u64, into: &mut Vec<u8>) -> Result<(), StreamError> {
+        let offset = self.offset;
+        let left = self.end.map_or(u64::MAX, |end| end.saturating_sub(offset));
+        let mut bytes = (&mut self.reader).take(count.min(left));
+        let read = bytes.read_to_end(into);
+        let read = read.map_err(|source| StreamError::Read { offset, source })?;
+        self.offset = offset.saturating_add(read as u64);
+        let size = usize::try_from(count).unwrap_or(usize::MAX);
+        if read < size { Err(StreamError::Cut { offset, size, left: read }) } else { Ok(()) }
     }
 
     /// Passes over `count` bytes that lie behind a record.

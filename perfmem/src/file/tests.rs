@@ -1,6 +1,7 @@
 //! Recordings of other machines and of this one, beside what `perf script` says of them.
 
 mod hostile;
+mod spe;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

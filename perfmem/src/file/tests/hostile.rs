@@ -12,15 +12,15 @@ use crate::record::sample::{ADDR, CPU, DATA_SRC, IDENTIFIER, IP, PERIOD, TID, TI
 
 const TYPE: u64 = IDENTIFIER | IP | TID | TIME | ADDR | CPU | PERIOD | WEIGHT | DATA_SRC;
 
-fn u64s(numbers: &[u64]) -> Vec<u8> {
+pub(super) fn u64s(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
 }
 
-fn u32s(numbers: &[u32]) -> Vec<u8> {
+pub(super) fn u32s(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
 }
 
-fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+pub(super) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     let size = u16::try_from(8 + body.len()).unwrap();
     [&kind.to_le_bytes()[..], &misc.to_le_bytes(), &size.to_le_bytes(), body].concat()
 }
@@ -32,7 +32,7 @@ fn attribute(sample_type: u64) -> Vec<u8> {
 }
 
 /// A file with two events, ids 1 and 2, and these records.
-fn file(records: &[u8]) -> Vec<u8> {
+pub(super) fn file(records: &[u8]) -> Vec<u8> {
     let head = 104;
     let (ids, attributes) = (head, head + 16);
     let data = attributes + 2 * 80;
@@ -69,11 +69,11 @@ fn sample(told: Told) -> Vec<u8> {
 }
 
 /// A trailer of a record that is no sample.
-fn trailer(pid: u32, time: u64) -> Vec<u8> {
+pub(super) fn trailer(pid: u32, time: u64) -> Vec<u8> {
     [u32s(&[pid, pid]), u64s(&[time]), u32s(&[3, 0]), u64s(&[1])].concat()
 }
 
-fn mapping(pid: u32, time: u64, address: u64, length: u64) -> Vec<u8> {
+pub(super) fn mapping(pid: u32, time: u64, address: u64, length: u64) -> Vec<u8> {
     let mut body = u32s(&[pid, pid]);
     body.extend(u64s(&[address, length, 0]));
     body.extend(u32s(&[8, 1]));

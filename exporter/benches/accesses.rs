@@ -13,8 +13,7 @@ use memprov::access::tally::Tally;
 use memprov::config::{Detail, Grain};
 use memprov::encode::{Accumulator, Options, Style, Window};
 use memprov::fuse::Fuser;
-use memprov::report::{Host, Identity};
-use memprov::trace::{Clock, Header, Line, SCHEMA, Scope};
+use memprov::trace::{Clock, Header, Line};
 use memprov_ledger::evidence::{
     Access, Change, Counters, Evidence, Lifecycle, MapFlags, Population, Residency, Served,
     StackRef,
@@ -117,20 +116,7 @@ fn owners(c: &mut Criterion) {
 fn series(c: &mut Criterion) {
     let (evidence, now) = world(10_000);
     let loads = loads(10_000, now);
-    let header = Header {
-        schema: SCHEMA.into(),
-        version: "0".into(),
-        clock: Clock { wall_at_zero: 0 },
-        watching_since: MonoTime(0),
-        watching_ticks: None,
-        host: Host::default(),
-        scope: Scope::default(),
-        sample: Sample::default(),
-        identity: Identity::default(),
-        boot_id: None,
-        support: Vec::new(),
-        redacted: false,
-    };
+    let header = Header::new(Clock { wall_at_zero: 0 }, MonoTime(0));
     let mut fuser = Fuser::new(header, "replay", Duration::from_secs(60));
     for evidence in evidence {
         drop(fuser.apply(Line::Evidence(evidence)));

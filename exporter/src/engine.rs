@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use memprov_ledger::evidence::Evidence;
 use memprov_ledger::identity::Tgid;
-use memprov_ledger::touch::Sample;
 use memprov_proc::budget::Budget;
 use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 
@@ -214,20 +213,13 @@ impl Engine for Local {
     fn snapshot(&self, config: &Config, pid: Option<u32>) -> Result<Report, Failure> {
         let proc = Proc::at(&config.root);
         let mut scanner = Scanner::new(proc.clone(), ScanOptions::default());
+        // All that is read is older.
         let header = Header {
-            schema: crate::trace::SCHEMA.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            clock: clock_of_run(),
-            watching_since: clock::now(),
-            // All that is read is older.
-            watching_ticks: None,
             host: host::describe(&config.root),
             scope: Scope { all: pid.is_none(), pids: pid.into_iter().collect() },
-            sample: Sample::default(),
             identity: host::identity(&config.root).named(&config.export),
             boot_id: host::boot_id(&config.root),
-            support: Vec::new(),
-            redacted: false,
+            ..Header::new(clock_of_run(), clock::now())
         };
         let mut fuser = Fuser::new(header, "snapshot", config.export.interval);
         for gap in unwatched(fuser.now()) {

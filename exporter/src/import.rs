@@ -6,14 +6,13 @@ use std::path::Path;
 
 use memprov_ledger::evidence::{Evidence, EvidenceClass};
 use memprov_ledger::time::MonoTime;
-use memprov_ledger::touch::Sample;
 use memprov_perfmem::file::{About, FileError, Recording, Tally};
 
 use crate::config::Export;
 use crate::fuse::{end, unwatched};
 use crate::report::{Host, Identity};
 use crate::support::SIDEBAND;
-use crate::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
+use crate::trace::{Clock, Header, Line, Scope, Support};
 
 /// `CLOCK_MONOTONIC`.
 const MONOTONIC: u32 = 1;
@@ -144,22 +143,15 @@ fn header(about: &About) -> Header {
     };
     let monotonic = about.clock.is_some_and(|clock| clock.id == MONOTONIC);
     Header {
-        schema: SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        clock: Clock { wall_at_zero },
-        watching_since: MonoTime(0),
-        watching_ticks: None,
         host: Host { kernel: about.release.clone(), nodes: about.node_count, no_pmu: None },
         scope: Scope { all: false, pids: Vec::new() },
-        sample: Sample::default(),
         identity: Identity {
             host_name: about.hostname.clone().unwrap_or_default(),
             // The monotonic clock begins at boot.
             boot: monotonic.then(|| u64::try_from(wall_at_zero).ok()).flatten(),
             ..Identity::default()
         },
-        boot_id: None,
         support: vec![support],
-        redacted: false,
+        ..Header::new(Clock { wall_at_zero }, MonoTime(0))
     }
 }

@@ -77,9 +77,7 @@ pub fn render(report: &Report, view: &View) -> String {
     shared(&report.shared, view, width, paint, &mut out);
     charges::section(report, view.all, width, paint, &mut out);
     regions::section(report, view.all, width, paint, &mut out);
-    if let Some(told) = &report.accesses {
-        accesses::accesses(told, view, width, paint, &mut out);
-    }
+    accesses::section(report, view.all, width, paint, &mut out);
     losses(report, width, paint, &mut out);
     let next = next::commands(report, view);
     if !next.is_empty() {

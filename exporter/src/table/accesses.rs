@@ -1,8 +1,10 @@
 //! Sampled accesses: the owners that most of the time goes to, and how much of that is remote.
 
-use super::View;
+use std::collections::HashSet;
+
 use super::text::{Paint, clean, elide, percent, right};
-use crate::report::{AccessRow, AccessSums, Accesses, Located};
+use crate::access::share::{SLICES, WORTH};
+use crate::report::{AccessRow, AccessSums, Located, Report};
 
 /// Owners shown unless all are asked for.
 const OWNERS: usize = 8;
@@ -10,13 +12,17 @@ const OWNERS: usize = 8;
 const SHARE: usize = 18;
 
 /// Says what was sampled of each population.
-pub(super) fn accesses(
-    told: &Accesses,
-    view: &View,
+pub(super) fn section(
+    report: &Report,
+    all: bool,
     width: usize,
     paint: Paint,
     out: &mut Vec<String>,
 ) {
+    let Some(told) = &report.accesses else { return };
+    let live: HashSet<&str> = report.processes.iter().map(|p| p.space.as_str()).collect();
+    // A process that runs another program has another address space since then, with owners of the same names.
+    let ended = |row: &AccessRow| row.space.as_deref().is_some_and(|space| !live.contains(space));
     for (population, total) in &told.totals {
         let (method, whole) = chosen(total);
         let samples: u64 = total.samples.values().sum();
@@ -39,16 +45,21 @@ pub(super) fn accesses(
         out.push(paint.dim(&head));
         let rows: Vec<&AccessRow> =
             told.owners.iter().filter(|row| row.population == *population).collect();
-        let limit = if view.all { rows.len() } else { OWNERS.min(rows.len()) };
+        let limit = if all { rows.len() } else { OWNERS.min(rows.len()) };
         let weights = weight(whole);
+        let mut withheld = false;
         for row in rows.iter().take(limit) {
             let located = of_method(&row.sums, method);
             let name = match row.pid {
-                Some(pid) => format!("{} ({} of {pid})", clean(&row.name), clean(&row.kind)),
+                Some(pid) => {
+                    let ended = if ended(row) { ", ended" } else { "" };
+                    format!("{} ({} of {pid}{ended})", clean(&row.name), clean(&row.kind))
+                }
                 None => clean(&row.name),
             };
             let share = percent(weight(located), weights);
             let remote = remote(located);
+            withheld |= located.is_some_and(|located| located.withheld.is_some());
             let unknown = located
                 .and_then(|located| located.unknown_share)
                 .map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0));
@@ -56,6 +67,12 @@ pub(super) fn accesses(
         }
         if limit < rows.len() {
             out.push(format!("  … {} more", rows.len() - limit));
+        }
+        if withheld {
+            let why = format!(
+                "? takes samples of known places worth {WORTH} equal ones, in {SLICES} parts of the window"
+            );
+            out.push(paint.dim(&elide(&format!("  {why}"), width)));
         }
     }
 }
@@ -86,9 +103,10 @@ fn remote(located: Option<&Located>) -> String {
             let [share, lo, hi] = [share.share, share.lo, share.hi].map(|share| share * 100.0);
             format!("{share:.1} % [{lo:.1}, {hi:.1}]")
         }
-        (None, Some("no_samples")) | (None, None) => "?".to_owned(),
+        (None, None) => "?".to_owned(),
+        (None, Some("no_samples")) => "? no place known".to_owned(),
         (None, Some("few_slices")) => "? too short".to_owned(),
-        (None, Some(_)) => "? too few".to_owned(),
+        (None, Some(_)) => format!("? worth {:.0}", located.effective),
     }
 }
 

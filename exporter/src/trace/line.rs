@@ -181,6 +181,25 @@ struct Kind<'a> {
 }
 
 impl Header {
+    /// Of this build, and of a host and a watch of which nothing else is known.
+    #[must_use]
+    pub fn new(clock: Clock, watching_since: MonoTime) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            clock,
+            watching_since,
+            watching_ticks: None,
+            host: Host::default(),
+            scope: Scope::default(),
+            sample: Sample::default(),
+            identity: Identity::default(),
+            boot_id: None,
+            support: Vec::new(),
+            redacted: false,
+        }
+    }
+
     pub(super) fn write(&self, to: &mut impl Write) -> serde_json::Result<()> {
         tagged(to, "header", self)
     }

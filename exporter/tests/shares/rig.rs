@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memprov::fuse::Fuser;
-use memprov::report::{AccessRow, Accesses, Host, Identity};
-use memprov::trace::{Clock, Header, Line, SCHEMA, Scope};
+use memprov::report::{AccessRow, Accesses};
+use memprov::trace::{Clock, Header, Line};
 use memprov_ledger::evidence::{
     Access, Backing, Counters, Evidence, Mapping, Population, Residency, Served,
 };
 use memprov_ledger::identity::{Extent, StartTicks, Tgid};
 use memprov_ledger::pages::PageSet;
 use memprov_ledger::time::{MonoTime, Span};
-use memprov_ledger::touch::Sample;
 
 /// The process.
 pub(crate) const PID: Tgid = Tgid(4242);
@@ -55,20 +54,7 @@ pub(crate) fn whole(number: f64) -> u64 {
 
 /// A fuser that knows process [`PID`] with mappings of these names.
 pub(crate) fn fuser(names: &[&str]) -> Fuser {
-    let header = Header {
-        schema: SCHEMA.into(),
-        version: "0".into(),
-        clock: Clock { wall_at_zero: 0 },
-        watching_since: MonoTime(0),
-        watching_ticks: None,
-        host: Host::default(),
-        scope: Scope::default(),
-        sample: Sample::default(),
-        identity: Identity::default(),
-        boot_id: None,
-        support: Vec::new(),
-        redacted: false,
-    };
+    let header = Header::new(Clock { wall_at_zero: 0 }, MonoTime(0));
     let mapping = |(number, name): (usize, &&str)| Mapping {
         extent: Extent::new(address(number), STRIDE / 2),
         backing: Backing::Anonymous,

@@ -7,7 +7,7 @@ use memprov::report::AccessRow;
 use memprov_ledger::evidence::Served;
 use memprov_ledger::time::MonoTime;
 
-use crate::rig::{BEGIN, REMOTE, Random, apply, fuser, load, row, told};
+use crate::rig::{BEGIN, REMOTE, Random, apply, fuser, load, row, told, whole};
 
 /// Owners.
 const OWNERS: usize = 3 * SLOTS;
@@ -66,7 +66,7 @@ fn whoever_has_more_than_a_slots_part_of_all_samples_has_a_row_whatever_the_orde
     // Few have much and many have little, all mixed.
     let (all, mut added) = (30_000u64, 0);
     for n in 0..all {
-        let number = (random.next().powi(4) * OWNERS as f64) as usize;
+        let number = usize::try_from(whole(random.next().powi(4) * OWNERS as f64)).unwrap();
         *truth.entry(number).or_default() += 1;
         apply(&mut fuser, load(number, BEGIN + n * 100_000, 200, Served::Local));
         // Panes end, and what each adds is told once.

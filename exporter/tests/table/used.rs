@@ -7,14 +7,14 @@ use memprov::table::{View, render};
 use memprov_ledger::evidence::EvidenceClass;
 use unicode_width::UnicodeWidthStr;
 
-use super::{MIB, between, golden, report};
+use super::{MIB, between, golden, process, report};
 
 /// Accesses of an owner: cycles by locality, and the remote share where it is told.
 fn accessed(name: &str, cycles: &[(&str, u64)], share: Result<[f64; 3], &str>) -> AccessRow {
     let told = share.map(|[share, lo, hi]| ("remote".to_owned(), ShareRow { share, lo, hi }));
     let time = Located {
         weights: cycles.iter().map(|(at, n)| ((*at).to_owned(), *n)).collect(),
-        effective: 500.0,
+        effective: if told.is_ok() { 500.0 } else { 37.0 },
         unknown_share: Some(0.25),
         shares: told.clone().into_iter().collect(),
         withheld: told.err().map(str::to_owned),
@@ -22,7 +22,7 @@ fn accessed(name: &str, cycles: &[(&str, u64)], share: Result<[f64; 3], &str>) -
     };
     let served = Measured { time: Some(time), count: Located::default() };
     AccessRow {
-        space: Some("1".to_owned()),
+        space: Some("1092".to_owned()),
         pid: Some(4242),
         start_time: None,
         cgroup: None,
@@ -49,8 +49,13 @@ fn sampled_accesses_are_shown_with_intervals_and_with_what_is_not_known() {
         accessed("load_index", &[("remote", 30_000), ("local", 50_000)], Ok([0.375, 0.3, 0.456])),
         accessed("\x1b[2Jevil", &[("local", 19_990)], Err("few_samples")),
         accessed("never_known", &[("unknown", 10)], Err("no_samples")),
+        // What ran in that process before.
+        AccessRow {
+            space: Some("0".to_owned()),
+            ..accessed("load_index", &[("local", 5)], Err("few_slices"))
+        },
     ];
-    let mut report = report(Vec::new());
+    let mut report = report(vec![process(4242, "mix", &[], Vec::new())]);
     let totals = BTreeMap::from([("loads".to_owned(), total.sums)]);
     report.accesses = Some(Accesses { totals, owners: rows });
     golden("accesses.txt", &render(&report, &View::default()));

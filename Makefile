@@ -7,6 +7,7 @@
 # make collector, collector-full   the Collectors of otel-collector/
 # make dashboards   writes dashboards/*.json from their descriptions
 # make bench   benchmarks
+# make curves  accuracy against overhead, measured into docs/curves (10 minutes)
 # make deb     the Debian package; make package-test installs, upgrades and purges it in a guest
 # make lint    formats and lints, changing nothing
 # make accept  acceptance workloads beside this tree, where they are
@@ -20,7 +21,7 @@ STATIC_TARGET = x86_64-unknown-linux-gnu
 ACCEPT = ../shared/accept/accept.py
 
 .DEFAULT_GOAL := build
-.PHONY: setup build static run test e2e collector collector-full dashboards bench deb package-test lint accept
+.PHONY: setup build static run test e2e collector collector-full dashboards bench curves deb package-test lint accept
 
 setup:
 	@.ci/setup test
@@ -70,6 +71,9 @@ bench:
 	@cargo bench --locked --workspace --bench '*'
 	@cargo build --quiet --release --locked -p memprov
 	@tests/perf/perf.py --memprov $(MEMPROV) --pairs 7 calls
+
+curves: build
+	@tests/perf/curves.py --memprov $(MEMPROV)
 
 deb: build
 	@.ci/setup deb

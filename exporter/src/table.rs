@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use crate::report::{Process, Report, SharedRow};
 use crate::support::SIDEBAND;
 use equation::Sum;
-use owners::{Row, rows};
+use owners::{Layout, Row, rows};
 use text::{Paint, age, clean, clock, elide, fit, percent, sum, wrap};
 
 /// How a report is shown.
@@ -121,7 +121,10 @@ fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut V
         (None, Some(_)) => "no access latency: no PMU",
         (None, None) => "no access latency in this version",
     };
-    out.push(paint.dim(note));
+    let touched = |process: &Process| process.owners.iter().any(|owner| owner.touched.is_some());
+    let used = report.processes.iter().any(touched);
+    let note = if used { format!("{note}; DAMON tells what is used") } else { note.to_owned() };
+    out.push(paint.dim(&elide(&note, width)));
 }
 
 /// Processes by Rss, largest first, each address space once.
@@ -212,10 +215,11 @@ fn shared(objects: &[SharedRow], view: &View, width: usize, paint: Paint, out: &
     out.push(String::new());
     let title = elide("Shared by several processes, each object once", width);
     out.push(paint.bold(&title));
-    out.push(paint.dim(&Row::shared_header().line(width)));
+    let layout = Layout::of(width, false);
+    out.push(paint.dim(&Row::shared_header().line(layout, width)));
     let limit = if view.all { objects.len() } else { SHARED.min(objects.len()) };
     let (first, rest) = objects.split_at(limit);
-    out.extend(first.iter().map(|row| Row::shared(row).line(width)));
+    out.extend(first.iter().map(|row| Row::shared(row).line(layout, width)));
     if !rest.is_empty() {
         let total = sum(rest.iter().map(|row| row.resident.bytes));
         out.push(format!("  … {} more objects {total}", rest.len()));

@@ -18,21 +18,26 @@ const BYTES: usize = 8;
 const THIRD: usize = 10;
 const CONFIDENCE: usize = 22;
 const WORD: usize = 10;
+const USED: usize = 13;
 
-/// Which columns there is room for: bounds go first, then what is reserved, then growth.
+/// Which columns there is room for: bounds go first, then what is reserved, then growth, then what is used.
 #[derive(Clone, Copy)]
-struct Layout {
+pub(super) struct Layout {
     reserved: bool,
     third: bool,
+    used: bool,
     confidence: usize,
 }
 
 impl Layout {
-    fn of(width: usize) -> Self {
-        let full = Self { reserved: true, third: true, confidence: CONFIDENCE };
+    /// `used`: something is known of use.
+    pub(super) fn of(width: usize, used: bool) -> Self {
+        let full = Self { reserved: true, third: true, used, confidence: CONFIDENCE };
         let word = Self { confidence: WORD, ..full };
-        let smaller = [full, word, Self { reserved: false, ..word }];
-        let smallest = Self { reserved: false, third: false, ..word };
+        let growth = Self { reserved: false, ..word };
+        let small = Self { third: false, ..growth };
+        let smaller = [full, word, growth, small, Self { used: false, ..growth }];
+        let smallest = Self { used: false, ..small };
         smaller.into_iter().find(|layout| layout.before_name() + NAME <= width).unwrap_or(smallest)
     }
 
@@ -43,15 +48,17 @@ impl Layout {
             + 2
             + column(self.reserved, BYTES)
             + column(self.third, THIRD)
+            + column(self.used, USED)
             + column(true, self.confidence)
     }
 }
 
-/// One line of a table: four columns, and a name that takes what is left.
+/// One line of a table: up to five columns, and a name that takes what is left.
 pub(super) struct Row {
     resident: String,
     reserved: String,
     third: String,
+    used: String,
     confidence: String,
     nested: bool,
     name: String,
@@ -64,6 +71,7 @@ impl Row {
             resident: "RESIDENT".to_owned(),
             reserved: "RESERVED".to_owned(),
             third: "GROWTH/min".to_owned(),
+            used: "USED".to_owned(),
             confidence: "CONFIDENCE".to_owned(),
             nested: false,
             name: "OWNER".to_owned(),
@@ -85,6 +93,7 @@ impl Row {
             resident: amount(&row.resident),
             reserved: amount(&row.reserved),
             third: row.growth_per_minute.map_or_else(|| "-".to_owned(), signed),
+            used: row.touched.as_ref().map_or_else(|| "-".to_owned(), |t| bounds(t.lower, t.upper)),
             confidence: confidence(&row.resident),
             nested: false,
             name: named(&row.name),
@@ -118,6 +127,7 @@ impl Row {
             resident: String::new(),
             reserved: String::new(),
             third: String::new(),
+            used: String::new(),
             confidence: String::new(),
             nested: true,
             name: String::new(),
@@ -130,6 +140,7 @@ impl Row {
             resident: amount(&row.resident),
             reserved: amount(&row.reserved),
             third: format!("{}{}", row.sharers, if row.sharers_complete { "" } else { "+" }),
+            used: String::new(),
             confidence: confidence(&row.resident),
             nested: false,
             name: named(&row.name),
@@ -137,14 +148,16 @@ impl Row {
         }
     }
 
-    pub(super) fn line(&self, width: usize) -> String {
-        let layout = Layout::of(width);
+    pub(super) fn line(&self, layout: Layout, width: usize) -> String {
         let mut line = format!("  {}  ", right(&self.resident, BYTES));
         if layout.reserved {
             line.push_str(&format!("{}  ", right(&self.reserved, BYTES)));
         }
         if layout.third {
             line.push_str(&format!("{}  ", right(&self.third, THIRD)));
+        }
+        if layout.used {
+            line.push_str(&format!("{}  ", right(&self.used, USED)));
         }
         let words = if layout.confidence < CONFIDENCE {
             self.confidence.split(' ').next().unwrap_or_default()
@@ -176,12 +189,16 @@ fn confidence(quantity: &Quantity) -> String {
         EvidenceClass::Sampled => "sampled",
     };
     match (quantity.lo, quantity.hi) {
-        (Some(lo), Some(hi)) if lo != hi => {
-            let (name, scale) = unit(hi);
-            format!("{word} {}–{} {name}", digits(lo, scale), digits(hi, scale))
-        }
+        (Some(lo), Some(hi)) if lo != hi => format!("{word} {}", bounds(lo, hi)),
         _ => word.to_owned(),
     }
+}
+
+/// Two amounts in the unit of the larger.
+fn bounds(lo: u64, hi: u64) -> String {
+    let (name, scale) = unit(hi);
+    let lo = if lo == 0 { "0".to_owned() } else { digits(lo, scale) };
+    format!("{lo}–{} {name}", digits(hi, scale))
 }
 
 fn named(name: &str) -> String {
@@ -217,26 +234,35 @@ pub(super) fn rows(process: &Process, all: bool, width: usize, paint: Paint) -> 
     owners.sort_by(|a, b| {
         (b.resident.bytes, b.reserved.bytes).cmp(&(a.resident.bytes, a.reserved.bytes))
     });
-    let mut out = vec![paint.dim(&Row::header().line(width))];
+    // Of what no region covers nothing is known; the longest time holds all others.
+    let seconds = owners.iter().filter_map(|row| row.touched.as_ref()).map(|t| t.seconds);
+    let seconds = seconds.reduce(f64::max);
+    let layout = Layout::of(width, seconds.is_some());
+    let mut out = vec![paint.dim(&Row::header().line(layout, width))];
     // One row more is no longer than the line that would stand for it.
     let limit = if all || owners.len() <= OWNERS + 1 { owners.len() } else { OWNERS };
     let first: Vec<&OwnerRow> = owners.drain(..limit).collect();
     let rest: Vec<&OwnerRow> = owners.into_iter().chain(idle).collect();
     let mut touched = false;
     for owner in first {
-        out.push(Row::owner(owner).line(width));
+        out.push(Row::owner(owner).line(layout, width));
         let limit = if all { owner.first_touch.len() } else { TOUCHED };
         for touch in owner.first_touch.iter().take(limit) {
-            out.push(paint.dim(&Row::touch(touch).line(width)));
+            out.push(paint.dim(&Row::touch(touch).line(layout, width)));
             touched = true;
         }
         if let Some(rest) = not_seen(owner) {
-            out.push(paint.dim(&Row::untouched(rest).line(width)));
+            out.push(paint.dim(&Row::untouched(rest).line(layout, width)));
         }
     }
     if !rest.is_empty() {
         let total = sum(rest.iter().map(|row| row.resident.bytes));
         out.push(elide(&format!("  … {} more owners {total}", rest.len()), width));
+    }
+    if let Some(seconds) = seconds.filter(|_| layout.used) {
+        let line =
+            format!("USED within {seconds:.0} s, at least and at most, as DAMON's checks tell");
+        out.push(paint.dim(&format!("  {}", elide(&line, width.saturating_sub(2)))));
     }
     if let Some(touch) = process.first_touch.as_ref().filter(|_| touched) {
         let share = (touch.probability * 100_000.0).round() / 1000.0;

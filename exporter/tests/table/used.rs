@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use memprov::report::{AccessRow, AccessSums, Accesses, Located, Measured, Monitored, ShareRow};
+use memprov::report::{
+    AccessRow, AccessSums, Accesses, Located, Measured, Monitored, ShareRow, Touched,
+};
 use memprov::table::{View, render};
 use memprov_ledger::evidence::EvidenceClass;
 use unicode_width::UnicodeWidthStr;
 
-use super::{MIB, between, golden, process, report};
+use super::{MIB, between, golden, process, report, server};
 
 /// Accesses of an owner: cycles by locality, and the remote share where it is told.
 fn accessed(name: &str, cycles: &[(&str, u64)], share: Result<[f64; 3], &str>) -> AccessRow {
@@ -61,6 +63,37 @@ fn sampled_accesses_are_shown_with_intervals_and_with_what_is_not_known() {
     golden("accesses.txt", &render(&report, &View::default()));
     let narrow = render(&report, &View { width: 40, ..View::default() });
     assert!(narrow.lines().take(8).all(|line| line.width() <= 40), "{narrow}");
+}
+
+/// What checks prove of an owner's use.
+fn touched(lower: u64, upper: u64) -> Touched {
+    Touched {
+        lower,
+        upper,
+        in_use: between(lower, EvidenceClass::Sampled, lower, upper),
+        covered: upper,
+        spill: 0.0,
+        aggregations: 10,
+        checks: 200,
+        sampling_seconds: 0.05,
+        seconds: 12.4,
+    }
+}
+
+#[test]
+fn what_owners_used_stands_beside_them_where_a_monitor_covers_one_and_there_is_room() {
+    let mut told = server();
+    for (owner, lower) in told.processes[1].owners.iter_mut().zip([1200 * MIB, 0]) {
+        owner.touched = Some(touched(lower, owner.resident.bytes.unwrap()));
+    }
+    golden("used.txt", &render(&told, &View::default()));
+    golden("used60.txt", &render(&told, &View { width: 60, ..View::default() }));
+    for width in 40..140 {
+        let text = render(&told, &View { width, ..View::default() });
+        let (_, from) = text.split_once("RESIDENT").unwrap();
+        let rows: Vec<&str> = from.lines().take_while(|line| !line.is_empty()).skip(1).collect();
+        assert!(rows.iter().all(|line| line.width() <= width), "{text}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use memprov_ledger::time::{MonoTime, Span};
 
 /// Regions of one snapshot at most; the kernel's own default is 1,000.
-const REGIONS: usize = 1 << 16;
+pub(crate) const REGIONS: usize = 1 << 16;
 /// Snapshots under way at most: threads times targets.
 const OPEN: usize = 4096;
 

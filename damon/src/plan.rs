@@ -1,7 +1,8 @@
 //! What a monitor of our own is to watch, and the writes that set it up. Pure.
 //!
-//! Files and their meaning: kernel `Documentation/admin-guide/mm/damon/usage.rst`. Findings come by the tracepoint, so
-//! there is no scheme: nothing is ever done to memory.
+//! Files and their meaning: kernel `Documentation/admin-guide/mm/damon/usage.rst`. Nothing is ever done to memory: where
+//! findings come by the tracepoint there is no scheme, and where they are asked for schemes have the action `stat`, which
+//! only counts.
 
 use std::time::Duration;
 
@@ -23,8 +24,20 @@ pub struct Plan {
     /// Where the kernel can, it stretches both intervals by one factor until about this many hits come in, in 1/10,000 of
     /// all checks.
     pub goal: Option<Goal>,
+    /// How its findings are had.
+    pub findings: Findings,
     /// Who is watched, or for physical memory a target without a process.
     pub targets: Vec<Target>,
+}
+
+/// How findings of a monitor are had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Findings {
+    /// Its thread tells all of them at a tracepoint.
+    Tracepoint,
+    /// It is asked for some of them, and tells by files (Linux 6.2; of several targets Linux 6.6). Intervals aren't tuned
+    /// then: no file would say what they are by now.
+    TriedRegions,
 }
 
 /// How intervals are tuned (Linux 6.15).
@@ -71,6 +84,7 @@ impl Plan {
         write(context("operations"), self.operations.id().to_owned());
         write(attribute("intervals/sample_us"), micros(self.sample));
         write(attribute("intervals/aggr_us"), micros(self.aggregation));
+        let tunes = tunes && self.findings == Findings::Tracepoint;
         if let Some(goal) = self.goal.filter(|_| tunes) {
             let of = |file: &str| attribute(&format!("intervals/intervals_goal/{file}"));
             write(of("min_sample_us"), micros(self.sample));
@@ -94,7 +108,33 @@ impl Plan {
                 write(of(&format!("regions/{number}/end")), range.end.to_string());
             }
         }
+        if self.findings == Findings::TriedRegions {
+            out.extend(self.schemes());
+        }
         out
+    }
+
+    /// A scheme for each target, that finds all regions of it. Directories of regions don't say whose they are.
+    fn schemes(&self) -> Vec<Write> {
+        let context = |file: &str| format!("0/contexts/0/schemes/{file}");
+        let mut out = vec![(context("nr_schemes"), self.targets.len().to_string())];
+        for number in 0..self.targets.len() {
+            let mut write = |file: &str, value: &dyn ToString| {
+                out.push((context(&format!("{number}/{file}")), value.to_string()));
+            };
+            write("action", &"stat");
+            write("access_pattern/sz/max", &u64::MAX);
+            write("access_pattern/nr_accesses/max", &u32::MAX);
+            write("access_pattern/age/max", &u32::MAX);
+            if self.targets.len() > 1 {
+                // N: what does not match is left out.
+                write("filters/nr_filters", &1);
+                write("filters/0/type", &"target");
+                write("filters/0/matching", &"N");
+                write("filters/0/damon_target_idx", &number);
+            }
+        }
+        out.into_iter().map(|(path, value)| Write { path, value }).collect()
     }
 }
 
@@ -104,7 +144,7 @@ mod tests {
 
     use memprov_ledger::identity::{Extent, Tgid};
 
-    use super::{Goal, Plan, Target};
+    use super::{Findings, Goal, Plan, Target};
     use crate::monitor::Operations;
 
     fn plan(operations: Operations, targets: Vec<Target>) -> Plan {
@@ -114,6 +154,7 @@ mod tests {
             aggregation: Duration::from_millis(100),
             regions: 1000,
             goal: None,
+            findings: Findings::Tracepoint,
             targets,
         }
     }
@@ -169,6 +210,36 @@ nr_kdamonds=1
         let goalless: String =
             golden.lines().filter(|l| !l.contains("goal")).map(|l| format!("{l}\n")).collect();
         assert_eq!(log(&plan, false), goalless);
+    }
+
+    #[test]
+    fn who_asks_has_a_scheme_for_each_target_that_only_counts_and_tunes_nothing() {
+        let one = Target { tgid: Some(Tgid(7)), ranges: Vec::new() };
+        let goal = Goal { access_bp: 400, aggregations: 3, longest: Duration::from_millis(100) };
+        let (goal, findings) = (Some(goal), Findings::TriedRegions);
+        let schemes = |targets: &[Target]| {
+            let plan = Plan { goal, findings, ..plan(Operations::Vaddr, targets.to_vec()) };
+            let log = log(&plan, true);
+            assert!(!log.contains("goal"), "{log}");
+            let lines = log.lines().filter_map(|line| line.strip_prefix("0/contexts/0/schemes/"));
+            lines.map(|line| format!("{line}\n")).collect::<String>()
+        };
+        let golden = "\
+nr_schemes=1
+0/action=stat
+0/access_pattern/sz/max=18446744073709551615
+0/access_pattern/nr_accesses/max=4294967295
+0/access_pattern/age/max=4294967295
+";
+        assert_eq!(schemes(std::slice::from_ref(&one)), golden);
+        let two = schemes(&[one.clone(), one]);
+        let filter = "\
+1/filters/nr_filters=1
+1/filters/0/type=target
+1/filters/0/matching=N
+1/filters/0/damon_target_idx=1
+";
+        assert!(two.starts_with("nr_schemes=2\n") && two.ends_with(filter), "{two}");
     }
 
     #[test]

@@ -65,6 +65,15 @@ pub fn probe(root: &Path) -> Presence {
     }
 }
 
+/// Whether a monitor of our own could be set up below `root`, as far as rights tell. Writes nothing.
+///
+/// # Errors
+/// What keeps us from it: the rights of its files (0600, of root), or a read-only mount.
+pub fn writable(root: &Path) -> io::Result<()> {
+    let file = root.join(KDAMONDS).join("nr_kdamonds");
+    std::fs::OpenOptions::new().write(true).open(file).map(drop)
+}
+
 fn kdamond(kdamonds: &Path, index: u32) -> Kdamond {
     let directory = kdamonds.join(index.to_string());
     let context = directory.join("contexts/0");

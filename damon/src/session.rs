@@ -9,12 +9,15 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use memprov_ledger::time::{MonoTime, Span};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::aggregate::Snapshot;
 use crate::monitor::KDAMONDS;
 use crate::plan::{Plan, Write};
 use crate::presence::{Presence, probe};
 use crate::retry::{patiently, read, seed};
+use crate::tried::{TriedError, tried};
 
 /// A monitor of our own that runs.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub struct Session {
     tree: Tree,
     mark: PathBuf,
     thread: u32,
+    targets: usize,
     /// Held while it lives: no other agent begins one.
     _lock: File,
 }
@@ -41,6 +45,9 @@ pub enum SessionError {
     /// Another agent has it.
     #[error("another agent runs a monitor")]
     Locked,
+    /// What it found could not be read.
+    #[error("what our monitor found")]
+    Findings(#[from] TriedError),
     /// A file could not be read or written.
     #[error("{doing} {}", path.display())]
     File {
@@ -99,7 +106,10 @@ impl Session {
             tree.thread()
         });
         match begun.and_then(|thread| tree.mark(mark, plan, Some(thread)).map(|()| thread)) {
-            Ok(thread) => Ok(Self { tree, mark: mark.to_owned(), thread, _lock: lock }),
+            Ok(thread) => {
+                let targets = plan.targets.len();
+                Ok(Self { tree, mark: mark.to_owned(), thread, targets, _lock: lock })
+            }
             Err(error) => {
                 tree.end()?;
                 forget(mark)?;
@@ -118,6 +128,29 @@ impl Session {
     #[must_use]
     pub fn runs(&self) -> bool {
         self.tree.thread().is_ok_and(|thread| thread == self.thread)
+    }
+
+    /// What it finds at the end of the aggregation that runs, target by target, of those that have regions by then; waits
+    /// for it. Only of one whose plan has [`Findings::TriedRegions`](crate::Findings::TriedRegions). `clock` is of
+    /// evidence.
+    ///
+    /// # Errors
+    /// It runs no more, or what it tells is not whole: then nothing of it is told.
+    pub fn findings(&self, clock: fn() -> MonoTime) -> Result<Vec<Snapshot>, SessionError> {
+        let begin = clock();
+        self.tree.state("update_schemes_tried_regions")?;
+        let when = Span { begin, end: clock() };
+        let mut found = Vec::new();
+        for target in 0..self.targets {
+            let schemes = self.tree.kdamonds.join("0/contexts/0/schemes");
+            let regions = tried(&schemes.join(target.to_string()).join("tried_regions"))?;
+            if !regions.is_empty() {
+                let target = u32::try_from(target).unwrap_or(u32::MAX);
+                let thread = self.thread;
+                found.push(Snapshot { thread, target, when, since: None, regions });
+            }
+        }
+        Ok(found)
     }
 
     /// Ends it and leaves the tree as it was: empty. What somebody else made in its place stays.
@@ -271,10 +304,12 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use memprov_ledger::identity::Tgid;
+    use memprov_ledger::time::{MonoTime, Span};
 
     use super::{Session, SessionError, Undone, undo};
+    use crate::aggregate::{Region, Snapshot};
     use crate::monitor::{KDAMONDS, Operations};
-    use crate::plan::{Plan, Target};
+    use crate::plan::{Findings, Plan, Target};
 
     fn plan() -> Plan {
         Plan {
@@ -283,19 +318,24 @@ mod tests {
             aggregation: Duration::from_millis(100),
             regions: 1000,
             goal: None,
+            findings: Findings::Tracepoint,
             targets: vec![Target { tgid: Some(Tgid(7)), ranges: Vec::new() }],
         }
     }
 
     /// A tree of plain files, in which every file that a plan writes is there; with `nr_kdamonds` of them set up.
     fn tree(nr_kdamonds: &str) -> tempfile::TempDir {
+        tree_of(&plan(), nr_kdamonds)
+    }
+
+    fn tree_of(plan: &Plan, nr_kdamonds: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        for write in plan().writes(false) {
+        for write in plan.writes(false) {
             put(&format!("{KDAMONDS}/{}", write.path), "");
         }
         put(&format!("{KDAMONDS}/nr_kdamonds"), nr_kdamonds);
@@ -343,6 +383,34 @@ mod tests {
         assert_eq!(text(root.path(), "0/state"), "off");
         assert_eq!(text(root.path(), "nr_kdamonds"), "0");
         assert_eq!(fs::read_dir(state.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn who_asks_gets_the_regions_of_each_target_or_none_at_all() {
+        let target = Target { tgid: Some(Tgid(9)), ranges: Vec::new() };
+        let findings = Findings::TriedRegions;
+        let plan = Plan { findings, targets: vec![target.clone(), target], ..plan() };
+        let (root, state) = (tree_of(&plan, "0"), tempfile::tempdir().unwrap());
+        let put = |target: u32, region: &str, field: &str, value: &str| {
+            let regions = format!("0/contexts/0/schemes/{target}/tried_regions");
+            let path = root.path().join(KDAMONDS).join(regions).join(region);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join(field), value).unwrap();
+        };
+        put(0, "", "total_bytes", "0");
+        put(1, "", "total_bytes", "4096");
+        for (field, value) in [("start", "4096"), ("end", "8192"), ("nr_accesses", "20")] {
+            put(1, "31", field, value);
+        }
+        let session = Session::begin(root.path(), &state.path().join("damon"), &plan).unwrap();
+        let refused = session.findings(|| MonoTime(5));
+        assert!(matches!(refused, Err(SessionError::Findings(_))), "no age is there: {refused:?}");
+        put(1, "31", "age", "2");
+        let found = session.findings(|| MonoTime(5)).unwrap();
+        assert_eq!(text(root.path(), "0/state"), "update_schemes_tried_regions");
+        let regions = vec![Region { start: 4096, end: 8192, accesses: 20, age: 2 }];
+        let when = Span::at(MonoTime(5));
+        assert_eq!(found, [Snapshot { thread: 71, target: 1, when, since: None, regions }]);
     }
 
     #[test]

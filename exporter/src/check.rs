@@ -6,7 +6,7 @@ use memprov_ledger::identity::Tgid;
 use memprov_proc::cgroup::{container_id, memory_path};
 use memprov_proc::{Proc, lossless};
 
-use crate::config::{Config, Detail};
+use crate::config::{Config, DamonMode, Detail};
 use crate::encode::{Estimate, Options, estimate};
 use crate::support::{Capability, Cgroup, HookProbe, Matrix, PagesProbe, Probes, State};
 use crate::table::text::{Paint, clean, elide, fit};
@@ -16,7 +16,8 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Probes everything but the hooks and the pages, which the caller has probed. Changes nothing.
 #[must_use]
-pub fn probe(root: &Path, hooks: Vec<HookProbe>, pages: PagesProbe) -> Probes {
+pub fn probe(config: &Config, hooks: Vec<HookProbe>, pages: PagesProbe) -> Probes {
+    let root = config.root.as_path();
     let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
     let nodes = text("sys/devices/system/node/has_memory")
         .or_else(|| text("sys/devices/system/node/online"));
@@ -34,6 +35,8 @@ pub fn probe(root: &Path, hooks: Vec<HookProbe>, pages: PagesProbe) -> Probes {
         cgroup: cgroup(&root.join("sys/fs/cgroup")),
         pmu: memprov_perfmem::judge(&memprov_perfmem::probe(root)),
         damon: memprov_damon::probe(root),
+        damon_own: (config.damon.mode == DamonMode::Active)
+            .then(|| memprov_damon::writable(root).map_err(|error| error.to_string())),
     }
 }
 
@@ -203,14 +206,13 @@ pub fn demand(matrix: &Matrix, wanted: &[String]) -> Demand {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::{Demand, cgroup, demand, effective, probe, render};
+    use crate::config::Config;
     use crate::support::{Cgroup, Matrix, PagesProbe, State};
 
     fn this_host() -> Matrix {
         let pages = PagesProbe { pagemap: true, scan: true, exact_rss: None };
-        Matrix::of(&probe(Path::new("/"), Vec::new(), pages))
+        Matrix::of(&probe(&Config::default(), Vec::new(), pages))
     }
 
     #[test]
@@ -274,7 +276,8 @@ mod tests {
     #[test]
     fn another_root_is_probed_without_touching_this_host() {
         let root = tempfile::tempdir().unwrap();
-        let matrix = Matrix::of(&probe(root.path(), Vec::new(), PagesProbe::default()));
+        let config = Config { root: root.path().to_owned(), ..Config::default() };
+        let matrix = Matrix::of(&probe(&config, Vec::new(), PagesProbe::default()));
         let available: Vec<&str> = matrix
             .capabilities
             .iter()

@@ -455,7 +455,7 @@ fn check(
     let config = load(&args.settings, None, env)?.config;
     (io.log)(LogLevel::Warn);
     let (hooks, pages) = engine.probe(&config);
-    let matrix = Matrix::of(&check::probe(&config.root, hooks, pages));
+    let matrix = Matrix::of(&check::probe(&config, hooks, pages));
     let series = check::series(&config);
     let text = match args.output {
         CheckOutput::Json => line(&Checked { matrix: &matrix, series })?,

@@ -136,7 +136,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
             .open(path)
             .map_err(|source| DaemonError::Output { path: path.clone(), source })?;
     }
-    match privileges::drop_unused() {
+    match privileges::drop_unused(setup.config.damon.mode == config::DamonMode::Active) {
         Ok(Privileges { kept, dropped }) => tracing::info!(?kept, ?dropped, "capabilities"),
         Err(error) => tracing::warn!(%error, "no capability is dropped"),
     }
@@ -372,14 +372,24 @@ impl Started {
         if setup.config.damon.mode == config::DamonMode::Off || detach.load(Ordering::Relaxed) {
             return;
         }
-        let listening = regions::start(&setup.config, inbox.clone(), Arc::clone(detach));
-        self.probes.push(probing::regions(&listening));
-        match listening {
-            Ok(thread) => self.regions = Some(thread),
-            Err(error) => tracing::info!(
-                error = chain(&error),
-                "nobody listens to DAMON: what memory is used is not told"
-            ),
+        match regions::start(&setup.config, inbox.clone(), Arc::clone(detach)) {
+            Ok(regions::Started { thread, deaf }) => {
+                self.probes.push(probing::regions(deaf.as_ref()));
+                self.regions = Some(thread);
+                if let Some(error) = deaf {
+                    tracing::info!(
+                        error = chain(&error),
+                        "nobody listens to DAMON: only a monitor of our own tells what memory is used"
+                    );
+                }
+            }
+            Err(error) => {
+                self.probes.push(probing::regions(Some(&error)));
+                tracing::info!(
+                    error = chain(&error),
+                    "nobody listens to DAMON: what memory is used is not told"
+                );
+            }
         }
     }
 
@@ -387,7 +397,7 @@ impl Started {
         let touch = &setup.config.first_touch;
         let on = touch.enabled && self.watch == Watch::Calls;
         let root = &setup.config.root;
-        let probes = check::probe(root, self.probes.clone(), pages);
+        let probes = check::probe(&setup.config, self.probes.clone(), pages);
         let suspended = clock::suspended().as_nanos();
         let boot = u128::from(self.since.0).saturating_add(suspended);
         Header {

@@ -288,7 +288,7 @@ impl Engine for Local {
     fn probe(&self, config: &Config) -> (Vec<HookProbe>, PagesProbe) {
         let mut hooks = probing::hooks(&memprov_bpf::probe());
         hooks.extend(probing::sideband(&memprov_perfmem::probe_sideband(&config.root)));
-        hooks.push(probing::regions(&memprov_bpf::Regions::listen()));
+        hooks.push(probing::regions(memprov_bpf::Regions::listen().err().as_ref()));
         let scanner = Scanner::new(Proc::at(&config.root), ScanOptions::default());
         let pages = probing::pages(&config.root, &scanner);
         (hooks, pages)

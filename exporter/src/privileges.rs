@@ -2,6 +2,7 @@
 //!
 //! Capabilities belong to threads and are inherited by threads that are made later: they are dropped before the first one.
 
+use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 /// What something uses, and what for.
@@ -27,13 +28,19 @@ pub struct Privileges {
     pub dropped: Vec<&'static str>,
 }
 
-/// Drops what nothing uses, for this thread and those that it makes.
+/// Drops what nothing uses, for this thread and those that it makes. `monitors`: a monitor of memory of our own is set up,
+/// whose files are root's alone.
 ///
 /// # Errors
 /// The kernel refuses, which a seccomp filter can make it do: everything is kept.
-pub fn drop_unused() -> std::io::Result<Privileges> {
+pub fn drop_unused(monitors: bool) -> std::io::Result<Privileges> {
     let mut sets = capabilities(None)?;
-    let (kept, dropped) = divide(sets.permitted);
+    let files = if monitors && !geteuid().is_root() {
+        CapabilitySet::DAC_OVERRIDE
+    } else {
+        CapabilitySet::empty()
+    };
+    let (kept, dropped) = divide(sets.permitted, USED | files);
     if !dropped.is_empty() {
         sets.effective &= kept;
         sets.permitted = kept;
@@ -44,8 +51,8 @@ pub fn drop_unused() -> std::io::Result<Privileges> {
 }
 
 /// What is used of `held`, and what is not.
-fn divide(held: CapabilitySet) -> (CapabilitySet, CapabilitySet) {
-    (held & USED, held - USED)
+fn divide(held: CapabilitySet, used: CapabilitySet) -> (CapabilitySet, CapabilitySet) {
+    (held & used, held - used)
 }
 
 fn names(set: CapabilitySet) -> Vec<&'static str> {
@@ -56,27 +63,27 @@ fn names(set: CapabilitySet) -> Vec<&'static str> {
 mod tests {
     use rustix::thread::{CapabilitySet, capabilities};
 
-    use super::{divide, drop_unused, names};
+    use super::{USED, divide, drop_unused, names};
 
     #[test]
     fn what_nothing_uses_goes_and_the_rest_stays() {
         let held = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::KILL;
-        let (kept, dropped) = divide(held);
+        let (kept, dropped) = divide(held, USED);
         assert_eq!(names(kept), ["BPF"]);
         assert_eq!(names(dropped), ["KILL", "NET_ADMIN"]);
-        assert_eq!(divide(CapabilitySet::empty()), (kept & dropped, kept & dropped));
+        assert_eq!(divide(CapabilitySet::empty(), USED), (kept & dropped, kept & dropped));
     }
 
     #[test]
     fn threads_made_later_have_no_more_than_what_is_kept() {
         let (told, held) = std::thread::spawn(|| {
-            let told = drop_unused().unwrap();
+            let told = drop_unused(true).unwrap();
             (told, std::thread::spawn(|| capabilities(None).unwrap()).join().unwrap())
         })
         .join()
         .unwrap();
         assert_eq!(names(held.permitted), told.kept);
         assert!(held.permitted.contains(held.effective));
-        assert_eq!(names(divide(held.permitted).1), [""; 0]);
+        assert_eq!(names(divide(held.permitted, USED).1), [""; 0]);
     }
 }

@@ -50,12 +50,12 @@ fn rows(mechanism: &str, state: HookState, reason: &str) -> [HookProbe; 3] {
     })
 }
 
-/// What came of listening to DAMON.
+/// What came of listening to DAMON: what refused it, if anything.
 #[must_use]
-pub fn regions<T, E: std::error::Error>(tried: &Result<T, E>) -> HookProbe {
-    let (state, reason) = match tried {
-        Ok(_) => (HookState::Attached, String::new()),
-        Err(error) => (HookState::Refused, chain(error)),
+pub fn regions<E: std::error::Error>(refused: Option<&E>) -> HookProbe {
+    let (state, reason) = match refused {
+        None => (HookState::Attached, String::new()),
+        Some(error) => (HookState::Refused, chain(error)),
     };
     let (id, mechanism) = ("regions".to_owned(), "damon_aggregated".to_owned());
     HookProbe { id, state, mechanism, reason }

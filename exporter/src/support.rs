@@ -109,6 +109,9 @@ pub struct Probes {
     pub pmu: Verdict,
     /// DAMON.
     pub damon: Presence,
+    /// Where a monitor of our own is wanted (`damon.mode = active`): what keeps us from writing to DAMON's tree, if
+    /// anything.
+    pub damon_own: Option<Result<(), String>>,
 }
 
 /// One kind of hook by one mechanism.

@@ -1,28 +1,26 @@
 //! The regions thread: listens to what monitors of memory find, whoever runs them, and changes nothing of them. On request
-//! it runs one of our own.
+//! it runs one of our own, and where nobody can listen asks it what it found.
 
 mod own;
+mod told;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use memprov_bpf::{HookError, LoadError, Regions};
-use memprov_damon::{Assembler, Event, Monitor, Region, Snapshot, Unusable, activity, monitors};
+use memprov_damon::{Monitor, Snapshot, Unusable, activity, monitors};
 use memprov_ledger::evidence::{Evidence, Gap, Stream};
 use memprov_ledger::time::Span;
 use memprov_proc::clock;
 
 use self::own::Own;
 pub use self::own::{MARK, clean};
+use self::told::Told;
 use super::Input;
 use crate::config::Config;
-
-/// How long regions may wait to be read: the ring holds a dozen snapshots of the kernel's default size.
-const POLL: Duration = Duration::from_millis(200);
 
 /// Why nobody listens.
 #[derive(Debug, thiserror::Error)]
@@ -35,55 +33,69 @@ pub enum StartError {
     Thread(#[source] std::io::Error),
 }
 
-/// Starts the thread and waits until it listens.
+/// The thread that runs.
+pub struct Started {
+    /// It ends with the others.
+    pub thread: JoinHandle<()>,
+    /// Why it does not listen, but only asks a monitor of our own; `None`: it listens.
+    pub deaf: Option<LoadError>,
+}
+
+/// Starts the thread and waits until it listens, or is ready to ask.
 ///
 /// # Errors
-/// When it cannot.
+/// It cannot listen, and no monitor of our own is wanted that could be asked.
 pub fn start(
     config: &Config,
     inbox: SyncSender<Input>,
     stop: Arc<AtomicBool>,
-) -> Result<JoinHandle<()>, StartError> {
+) -> Result<Started, StartError> {
     let (root, mut own) = (config.root.clone(), Own::of(config));
     let (ready, listening) = sync_channel(1);
+    let run = move || {
+        let (told, deaf) = match Regions::listen() {
+            Ok(regions) => (Told::heard(regions), None),
+            Err(error) => match &mut own {
+                Some(own) => {
+                    own.is_asked();
+                    (Told::asked(), Some(error))
+                }
+                // The receiver waits for exactly this.
+                None => return drop(ready.send(Err(error))),
+            },
+        };
+        let awaited = ready.send(Ok(deaf));
+        let pumped = pump(told, &root, own.as_mut(), &inbox, &stop);
+        own.iter_mut().for_each(Own::end);
+        if awaited.is_ok()
+            && let Err(error) = pumped
+        {
+            tracing::error!(
+                error = super::scans::chain(&error),
+                "nobody listens to monitors of memory any more"
+            );
+        }
+    };
     let thread = std::thread::Builder::new()
         .name("regions".to_owned())
-        .spawn(move || match Regions::listen() {
-            Ok(regions) => {
-                let told = ready.send(Ok(()));
-                let pumped = pump(regions, &root, own.as_mut(), &inbox, &stop);
-                own.iter_mut().for_each(Own::end);
-                if told.is_ok()
-                    && let Err(error) = pumped
-                {
-                    tracing::error!(
-                        error = super::scans::chain(&error),
-                        "nobody listens to monitors of memory any more"
-                    );
-                }
-            }
-            // The receiver waits for exactly this.
-            Err(error) => drop(ready.send(Err(error))),
-        })
+        .spawn(run)
         .map_err(StartError::Thread)?;
     let ended = |_| StartError::Thread(std::io::ErrorKind::BrokenPipe.into());
-    listening.recv().map_err(ended)??;
-    Ok(thread)
+    let deaf = listening.recv().map_err(ended)??;
+    Ok(Started { thread, deaf })
 }
 
 fn pump(
-    mut regions: Regions,
+    mut told: Told,
     root: &Path,
     mut own: Option<&mut Own>,
     inbox: &SyncSender<Input>,
     stop: &AtomicBool,
 ) -> Result<(), HookError> {
-    let mut assembler = Assembler::default();
-    let (mut since, mut unusable, mut told) = (clock::now(), 0, 0);
+    let (mut since, mut unusable, mut counted) = (clock::now(), 0, 0);
     while !stop.load(Ordering::Relaxed) {
         own.iter_mut().for_each(|own| own.turn(clock::now()));
-        let mut whole = Vec::new();
-        regions.poll(POLL, |region| whole.extend(assembler.take(&event(&region))))?;
+        let whole = told.snapshots(own.as_deref())?;
         let mut found = Vec::new();
         if !whole.is_empty() {
             // Whoever runs the monitor may have set it anew since.
@@ -98,11 +110,11 @@ fn pump(
                 }
             }
         }
-        let (now, lost) = (clock::now(), assembler.truncated() + unusable);
-        if lost > told {
+        let (now, lost) = (clock::now(), told.lost() + unusable);
+        if lost > counted {
             let (when, stream) = (Span { begin: since, end: now }, Stream::Regions);
-            found.push(Evidence::Gap(Gap { when, stream, lost: lost - told, whose: None }));
-            told = lost;
+            found.push(Evidence::Gap(Gap { when, stream, lost: lost - counted, whose: None }));
+            counted = lost;
         }
         since = now;
         if !found.is_empty() && inbox.send(Input::Regions(found)).is_err() {
@@ -118,9 +130,4 @@ fn said(snapshot: &Snapshot, known: &[Monitor]) -> Result<Option<Evidence>, Unus
     let monitor = known.iter().find(|monitor| monitor.thread == snapshot.thread);
     let said = monitor.map(|monitor| activity(snapshot, monitor)).transpose()?;
     Ok(said.map(|activity| Evidence::Activity(Box::new(activity))))
-}
-
-fn event(region: &memprov_bpf::Region) -> Event {
-    let memprov_bpf::Region { when, thread, target, regions, start, end, accesses, age } = *region;
-    Event { when, thread, target, regions, region: Region { start, end, accesses, age } }
 }

@@ -261,7 +261,8 @@ fn pmu(verdict: &Verdict) -> Capability {
     }
 }
 
-/// Regions of a monitor that somebody else runs. Only one that was set up by files tells how many checks its counts are of.
+/// Regions of a monitor: of somebody else's, which is listened to, or of ours. Only one that was set up by files tells how
+/// many checks its counts are of.
 fn damon(probes: &Probes) -> Capability {
     let id = "damon";
     let loses = "which memory is used";
@@ -287,24 +288,43 @@ fn damon(probes: &Probes) -> Capability {
         users => format!("in use: {}", users.join(", ")),
     };
     let listener = probes.hooks.iter().find(|hook| hook.id == "regions");
-    let Some(listener) = listener.filter(|hook| hook.state == HookState::Attached) else {
-        let why = listener.map_or("nobody listens", |hook| &hook.reason);
-        let fix = "damon.mode = passive, and rights to load BPF tracing programs";
-        return unavailable(id, [&format!("{who}; {why}"), loses, fix]);
-    };
-    let mechanism = Some(listener.mechanism.as_str());
+    let heard = listener.filter(|hook| hook.state == HookState::Attached);
+    let deaf = listener.map_or("nobody listens", |hook| &hook.reason);
+    let own = probes.damon_own.as_ref().filter(|_| kdamonds.is_empty() && modules.is_empty());
+    match (heard, own) {
+        (_, Some(Err(error))) => {
+            let why = format!("{who}; damon.mode = active, but its files: {error}");
+            let fix = "run as root, or with what active-damon.conf of the package adds to the unit";
+            unavailable(id, [&why, loses, fix])
+        }
+        (heard, Some(Ok(()))) => {
+            let mechanism = heard.map_or("tried_regions", |hook| &hook.mechanism);
+            let ours = "damon.mode = active: a monitor of ours where damon.allow finds somebody";
+            let why = if heard.is_some() { ours.to_owned() } else { format!("{ours}; {deaf}") };
+            Capability { reason: Some(why), ..available(id, Some(mechanism), Class::Sampled) }
+        }
+        (None, None) => {
+            let fix = "damon.mode = passive, and rights to load BPF tracing programs";
+            unavailable(id, [&format!("{who}; {deaf}"), loses, fix])
+        }
+        (Some(heard), None) => others(&running, modules, who, &heard.mechanism),
+    }
+}
+
+/// What monitors of others tell, who are `who`.
+fn others(running: &[&Kdamond], modules: &[String], who: String, mechanism: &str) -> Capability {
+    let id = "damon";
+    let fix = "damon.mode = active with damon.allow, or somebody's monitor of these processes";
     if running.is_empty() {
-        let fix = "damon.mode = active with damon.allow, or somebody's monitor of these processes";
         let why = if modules.is_empty() { who } else { format!("{who}, of unknown checks") };
-        return unavailable(id, [&why, loses, fix]);
+        return unavailable(id, [&why, "which memory is used", fix]);
     }
     if running.iter().all(|kdamond| kdamond.operations.as_deref() == Some("paddr")) {
         let loses = "whose memory is used: physical memory is watched, whoever uses it";
-        let fix = "damon.mode = active with damon.allow, or somebody's monitor of these processes";
         let told = short(id, State::Degraded, Class::Sampled, [&who, loses, fix]);
-        return Capability { mechanism: mechanism.map(str::to_owned), ..told };
+        return Capability { mechanism: Some(mechanism.to_owned()), ..told };
     }
-    Capability { reason: Some(who), ..available(id, mechanism, Class::Sampled) }
+    Capability { reason: Some(who), ..available(id, Some(mechanism), Class::Sampled) }
 }
 
 fn frames(probes: &Probes) -> Capability {

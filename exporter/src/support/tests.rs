@@ -27,6 +27,7 @@ fn full() -> Probes {
         cgroup: Cgroup::V2,
         pmu: Verdict::Absent,
         damon: Presence::Absent,
+        damon_own: None,
     }
 }
 
@@ -287,6 +288,37 @@ fn regions_are_told_of_whoever_runs_a_monitor_and_nothing_without_a_listener() {
         let lacking = judged(&kdamonds, &modules, listener);
         assert_eq!((lacking.state, lacking.reason.as_deref()), (State::Unavailable, Some(why)));
     }
+}
+
+#[test]
+fn a_monitor_of_ours_is_heard_or_asked_where_its_files_can_be_written() {
+    let free = || Presence::Present { kdamonds: Vec::new(), modules: Vec::new() };
+    let judged = |damon: Presence, own: Result<(), &str>, listener: HookState| {
+        let damon_own = Some(own.map_err(str::to_owned));
+        let mut probes = Probes { damon, damon_own, ..full() };
+        probes.hooks.push(hook("regions", "damon_aggregated", listener, "no BPF"));
+        Matrix::of(&probes).get("damon").unwrap().clone()
+    };
+    let heard = judged(free(), Ok(()), HookState::Attached);
+    let told = (heard.state, heard.mechanism.as_deref());
+    assert_eq!(told, (State::Available, Some("damon_aggregated")));
+    let asked = judged(free(), Ok(()), HookState::Refused);
+    assert_eq!(
+        (asked.state, asked.mechanism.as_deref()),
+        (State::Available, Some("tried_regions"))
+    );
+    assert!(asked.reason.unwrap().ends_with("no BPF"));
+    for listener in [HookState::Attached, HookState::Refused] {
+        let refused = judged(free(), Err("Read-only file system (os error 30)"), listener);
+        assert_eq!(refused.state, State::Unavailable);
+        assert!(refused.reason.unwrap().contains("Read-only file system"));
+        assert!(refused.fix.unwrap().contains("active-damon.conf"));
+    }
+    // What is in use is not ours to have, and without BPF nobody hears of it.
+    let modules = vec!["damon_stat".to_owned()];
+    let taken = Presence::Present { kdamonds: Vec::new(), modules };
+    let taken = judged(taken, Ok(()), HookState::Refused);
+    assert_eq!(taken.reason.as_deref(), Some("in use: damon_stat; no BPF"));
 }
 
 #[test]

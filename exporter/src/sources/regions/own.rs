@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memprov_damon::{Goal, Operations, Plan, Session, Target, Undone, undo};
+use memprov_damon::{
+    Findings, Goal, Operations, Plan, Session, SessionError, Snapshot, Target, Undone, undo,
+};
 use memprov_ledger::identity::{Extent, Tgid};
 use memprov_ledger::time::MonoTime;
 use memprov_proc::cgroup::{container_id, memory_path};
-use memprov_proc::{Proc, lossless, maps};
+use memprov_proc::{Proc, clock, lossless, maps};
 
 use crate::config::{Config, Damon, DamonMode, Watched};
 use crate::encode::unit_of;
@@ -38,6 +40,7 @@ pub(super) struct Own {
     root: PathBuf,
     mark: PathBuf,
     config: Damon,
+    findings: Findings,
     session: Option<Session>,
     targets: Vec<Target>,
     /// When it is looked who is to be watched.
@@ -56,12 +59,26 @@ impl Own {
             root: config.root.clone(),
             mark: config.state_dir.join(MARK),
             config: config.damon.clone(),
+            findings: Findings::Tracepoint,
             session: None,
             targets: Vec::new(),
             look: MonoTime(0),
             renew: MonoTime(0),
             said: String::new(),
         })
+    }
+
+    /// From now on it is asked what it finds.
+    pub(super) fn is_asked(&mut self) {
+        self.findings = Findings::TriedRegions;
+    }
+
+    /// What it finds by the end of the aggregation that runs; `None` while it does not run, as when all that it watches
+    /// has ended.
+    pub(super) fn findings(&self) -> Option<Result<Vec<Snapshot>, SessionError>> {
+        let session = self.session.as_ref()?;
+        let found = session.findings(clock::now);
+        (found.is_ok() || session.runs()).then_some(found)
     }
 
     /// Looks who is to be watched, now and then, and begins anew when it is somebody else.
@@ -134,7 +151,8 @@ impl Own {
         let Damon { sample, aggregation, regions, .. } = self.config;
         let longest = sample.saturating_mul(STRETCH);
         let goal = Goal { access_bp: HITS.0, aggregations: HITS.1, longest };
-        Plan { operations, sample, aggregation, regions, goal: Some(goal), targets }
+        let findings = self.findings;
+        Plan { operations, sample, aggregation, regions, goal: Some(goal), findings, targets }
     }
 
     /// Living processes that may be watched, oldest first.

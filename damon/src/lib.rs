@@ -23,5 +23,5 @@ pub use monitor::{Monitor, Operations, monitors};
 pub use plan::{Findings, Goal, Plan, Target, Write};
 pub use presence::{Kdamond, Presence, probe, writable};
 pub use retry::waits;
-pub use session::{Session, SessionError, Undone, undo};
+pub use session::{Session, SessionError, Undone, is_ours, undo};
 pub use tried::{TriedError, tried};

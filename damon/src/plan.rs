@@ -10,6 +10,9 @@ use memprov_ledger::identity::{Extent, Tgid};
 
 use crate::monitor::Operations;
 
+/// How often the kernel looks for new mappings of processes whose ranges it finds itself. Its own default is a minute.
+const UPDATE: Duration = Duration::from_secs(1);
+
 /// A monitor of our own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -84,6 +87,7 @@ impl Plan {
         write(context("operations"), self.operations.id().to_owned());
         write(attribute("intervals/sample_us"), micros(self.sample));
         write(attribute("intervals/aggr_us"), micros(self.aggregation));
+        write(attribute("intervals/update_us"), micros(UPDATE));
         let tunes = tunes && self.findings == Findings::Tracepoint;
         if let Some(goal) = self.goal.filter(|_| tunes) {
             let of = |file: &str| attribute(&format!("intervals/intervals_goal/{file}"));
@@ -174,6 +178,7 @@ nr_kdamonds=1
 0/contexts/0/operations=fvaddr
 0/contexts/0/monitoring_attrs/intervals/sample_us=5000
 0/contexts/0/monitoring_attrs/intervals/aggr_us=100000
+0/contexts/0/monitoring_attrs/intervals/update_us=1000000
 0/contexts/0/monitoring_attrs/nr_regions/max=1000
 0/contexts/0/targets/nr_targets=1
 0/contexts/0/targets/0/pid_target=7
@@ -197,6 +202,7 @@ nr_kdamonds=1
 0/contexts/0/operations=vaddr
 0/contexts/0/monitoring_attrs/intervals/sample_us=5000
 0/contexts/0/monitoring_attrs/intervals/aggr_us=100000
+0/contexts/0/monitoring_attrs/intervals/update_us=1000000
 0/contexts/0/monitoring_attrs/intervals/intervals_goal/min_sample_us=5000
 0/contexts/0/monitoring_attrs/intervals/intervals_goal/max_sample_us=100000
 0/contexts/0/monitoring_attrs/intervals/intervals_goal/access_bp=400

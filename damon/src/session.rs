@@ -162,6 +162,14 @@ impl Session {
     }
 }
 
+/// Whether what is in the tree is what the file `mark` says that an agent made. Writes nothing.
+#[must_use]
+pub fn is_ours(root: &Path, mark: &Path) -> bool {
+    let tree = Tree { kdamonds: root.join(KDAMONDS), boot: boot(root) };
+    let text = std::fs::read_to_string(mark);
+    text.is_ok_and(|text| tree.is_ours(&text).is_ok_and(|ours| ours))
+}
+
 /// Ends what the file `mark` says that an agent left behind. Called at the next start, and by who cleans up after one.
 ///
 /// # Errors
@@ -306,7 +314,7 @@ mod tests {
     use memprov_ledger::identity::Tgid;
     use memprov_ledger::time::{MonoTime, Span};
 
-    use super::{Session, SessionError, Undone, undo};
+    use super::{Session, SessionError, Undone, is_ours, undo};
     use crate::aggregate::{Region, Snapshot};
     use crate::monitor::{KDAMONDS, Operations};
     use crate::plan::{Findings, Plan, Target};
@@ -379,6 +387,7 @@ mod tests {
         assert_eq!((text(root.path(), "0/state").as_str(), session.thread()), ("on", 71));
         assert!(fs::read_to_string(&mark).unwrap().starts_with("boot b007\nthread 71\n"));
         assert!(matches!(undo(root.path(), &mark), Err(SessionError::Locked)), "it is in use");
+        assert!(is_ours(root.path(), &mark) && !is_ours(root.path(), &state.path().join("none")));
         assert_eq!(session.end().unwrap(), Undone::Ended);
         assert_eq!(text(root.path(), "0/state"), "off");
         assert_eq!(text(root.path(), "nr_kdamonds"), "0");

@@ -8,7 +8,10 @@ use memprov_proc::{Proc, lossless};
 
 use crate::config::{Config, DamonMode, Detail};
 use crate::encode::{Estimate, Options, estimate};
-use crate::support::{Capability, Cgroup, HookProbe, Matrix, PagesProbe, Probes, State};
+use crate::sources::regions::MARK;
+use crate::support::{
+    Capability, Cgroup, HookProbe, Matrix, OwnMonitor, PagesProbe, Probes, State,
+};
 use crate::table::text::{Paint, clean, elide, fit};
 
 /// Inode of the initial pid namespace (kernel `include/linux/proc_ns.h`, PROC_PID_INIT_INO).
@@ -35,8 +38,17 @@ pub fn probe(config: &Config, hooks: Vec<HookProbe>, pages: PagesProbe) -> Probe
         cgroup: cgroup(&root.join("sys/fs/cgroup")),
         pmu: memprov_perfmem::judge(&memprov_perfmem::probe(root)),
         damon: memprov_damon::probe(root),
-        damon_own: (config.damon.mode == DamonMode::Active)
-            .then(|| memprov_damon::writable(root).map_err(|error| error.to_string())),
+        damon_own: (config.damon.mode == DamonMode::Active).then(|| own_monitor(config)),
+    }
+}
+
+fn own_monitor(config: &Config) -> OwnMonitor {
+    if memprov_damon::is_ours(&config.root, &config.state_dir.join(MARK)) {
+        return OwnMonitor::There;
+    }
+    match memprov_damon::writable(&config.root) {
+        Ok(()) => OwnMonitor::Possible,
+        Err(error) => OwnMonitor::Refused(error.to_string()),
     }
 }
 

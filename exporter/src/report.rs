@@ -399,7 +399,7 @@ pub struct Touched {
     pub aggregations: u64,
     /// Checks of each of its pages' regions, at least.
     pub checks: u64,
-    /// Between two checks of a region.
+    /// Between two checks of a region, at most.
     pub sampling_seconds: f64,
     /// From the begin of the first of the aggregations to the end of the last.
     pub seconds: f64,
@@ -422,7 +422,7 @@ pub struct Monitored {
     pub aggregations: u64,
     /// Checks of each region in the newest one.
     pub checks: u64,
-    /// Between two checks of a region.
+    /// Between two checks of a region, at most.
     pub sampling_seconds: f64,
     /// From the begin of the first of the aggregations to the end of the last.
     pub seconds: f64,

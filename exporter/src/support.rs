@@ -109,9 +109,19 @@ pub struct Probes {
     pub pmu: Verdict,
     /// DAMON.
     pub damon: Presence,
-    /// Where a monitor of our own is wanted (`damon.mode = active`): what keeps us from writing to DAMON's tree, if
-    /// anything.
-    pub damon_own: Option<Result<(), String>>,
+    /// A monitor of our own, where one is wanted (`damon.mode = active`).
+    pub damon_own: Option<OwnMonitor>,
+}
+
+/// A monitor of our own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnMonitor {
+    /// DAMON's tree cannot be written: why.
+    Refused(String),
+    /// Nothing of ours is there, and nothing keeps us from it but others.
+    Possible,
+    /// What is there is ours.
+    There,
 }
 
 /// One kind of hook by one mechanism.

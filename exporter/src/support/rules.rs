@@ -4,7 +4,7 @@ use memprov_damon::{Kdamond, Presence};
 use memprov_perfmem::Verdict;
 
 use super::calls::{hook, with};
-use super::{Capability, Cgroup, Class, HookState, Probes, State};
+use super::{Capability, Cgroup, Class, HookState, OwnMonitor, Probes, State};
 
 /// Numbers of kernel capabilities (`include/uapi/linux/capability.h`).
 const DAC_OVERRIDE: u8 = 1;
@@ -290,17 +290,21 @@ fn damon(probes: &Probes) -> Capability {
     let listener = probes.hooks.iter().find(|hook| hook.id == "regions");
     let heard = listener.filter(|hook| hook.state == HookState::Attached);
     let deaf = listener.map_or("nobody listens", |hook| &hook.reason);
-    let own = probes.damon_own.as_ref().filter(|_| kdamonds.is_empty() && modules.is_empty());
+    let free = kdamonds.is_empty() && modules.is_empty();
+    let own = probes.damon_own.as_ref().filter(|own| free || **own == OwnMonitor::There);
     match (heard, own) {
-        (_, Some(Err(error))) => {
+        (_, Some(OwnMonitor::Refused(error))) => {
             let why = format!("{who}; damon.mode = active, but its files: {error}");
             let fix = "run as root, or with what active-damon.conf of the package adds to the unit";
             unavailable(id, [&why, loses, fix])
         }
-        (heard, Some(Ok(()))) => {
+        (heard, Some(own)) => {
             let mechanism = heard.map_or("tried_regions", |hook| &hook.mechanism);
-            let ours = "damon.mode = active: a monitor of ours where damon.allow finds somebody";
-            let why = if heard.is_some() { ours.to_owned() } else { format!("{ours}; {deaf}") };
+            let ours = match own {
+                OwnMonitor::There => format!("{who}, which is ours"),
+                _ => "one of ours where damon.allow finds somebody".to_owned(),
+            };
+            let why = if heard.is_some() { ours } else { format!("{ours}; {deaf}") };
             Capability { reason: Some(why), ..available(id, Some(mechanism), Class::Sampled) }
         }
         (None, None) => {

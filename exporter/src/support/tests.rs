@@ -1,7 +1,9 @@
 use memprov_damon::{Kdamond, Presence};
 use memprov_perfmem::{MemEvent, Verdict};
 
-use super::{Cgroup, Class, HookProbe, HookState, Matrix, PagesProbe, Probes, SIDEBAND, State};
+use super::{
+    Cgroup, Class, HookProbe, HookState, Matrix, OwnMonitor, PagesProbe, Probes, SIDEBAND, State,
+};
 
 fn hook(id: &str, mechanism: &str, state: HookState, reason: &str) -> HookProbe {
     HookProbe {
@@ -254,15 +256,18 @@ fn scanning_degrades_with_the_kernel_and_with_rights() {
     assert_eq!(judged(&probes, "residency.exact_rss"), (State::Degraded, Class::Exact));
 }
 
-#[test]
-fn regions_are_told_of_whoever_runs_a_monitor_and_nothing_without_a_listener() {
-    let kdamond = |operations: &str| Kdamond {
+fn kdamond(operations: &str) -> Kdamond {
+    Kdamond {
         index: 0,
         running: Some(true),
         pid: Some(71),
         operations: Some(operations.to_owned()),
         available: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn regions_are_told_of_whoever_runs_a_monitor_and_nothing_without_a_listener() {
     let judged = |kdamonds: &[Kdamond], modules: &[&str], listener: Option<HookState>| {
         let modules = modules.iter().map(|module| (*module).to_owned()).collect();
         let damon = Presence::Present { kdamonds: kdamonds.to_vec(), modules };
@@ -292,32 +297,32 @@ fn regions_are_told_of_whoever_runs_a_monitor_and_nothing_without_a_listener() {
 
 #[test]
 fn a_monitor_of_ours_is_heard_or_asked_where_its_files_can_be_written() {
-    let free = || Presence::Present { kdamonds: Vec::new(), modules: Vec::new() };
-    let judged = |damon: Presence, own: Result<(), &str>, listener: HookState| {
-        let damon_own = Some(own.map_err(str::to_owned));
-        let mut probes = Probes { damon, damon_own, ..full() };
+    let judged = |kdamonds: &[Kdamond], modules: &[&str], own: OwnMonitor, listener| {
+        let modules = modules.iter().map(|module| (*module).to_owned()).collect();
+        let damon = Presence::Present { kdamonds: kdamonds.to_vec(), modules };
+        let mut probes = Probes { damon, damon_own: Some(own), ..full() };
         probes.hooks.push(hook("regions", "damon_aggregated", listener, "no BPF"));
         Matrix::of(&probes).get("damon").unwrap().clone()
     };
-    let heard = judged(free(), Ok(()), HookState::Attached);
+    let heard = judged(&[], &[], OwnMonitor::Possible, HookState::Attached);
     let told = (heard.state, heard.mechanism.as_deref());
     assert_eq!(told, (State::Available, Some("damon_aggregated")));
-    let asked = judged(free(), Ok(()), HookState::Refused);
-    assert_eq!(
-        (asked.state, asked.mechanism.as_deref()),
-        (State::Available, Some("tried_regions"))
-    );
-    assert!(asked.reason.unwrap().ends_with("no BPF"));
+    let ours = kdamond("fvaddr");
+    for (kdamonds, own) in [(vec![], OwnMonitor::Possible), (vec![ours], OwnMonitor::There)] {
+        let asked = judged(&kdamonds, &[], own, HookState::Refused);
+        let told = (asked.state, asked.mechanism.as_deref());
+        assert_eq!(told, (State::Available, Some("tried_regions")));
+        assert!(asked.reason.unwrap().ends_with("no BPF"));
+    }
     for listener in [HookState::Attached, HookState::Refused] {
-        let refused = judged(free(), Err("Read-only file system (os error 30)"), listener);
+        let why = OwnMonitor::Refused("Read-only file system (os error 30)".to_owned());
+        let refused = judged(&[], &[], why, listener);
         assert_eq!(refused.state, State::Unavailable);
         assert!(refused.reason.unwrap().contains("Read-only file system"));
         assert!(refused.fix.unwrap().contains("active-damon.conf"));
     }
     // What is in use is not ours to have, and without BPF nobody hears of it.
-    let modules = vec!["damon_stat".to_owned()];
-    let taken = Presence::Present { kdamonds: Vec::new(), modules };
-    let taken = judged(taken, Ok(()), HookState::Refused);
+    let taken = judged(&[], &["damon_stat"], OwnMonitor::Possible, HookState::Refused);
     assert_eq!(taken.reason.as_deref(), Some("in use: damon_stat; no BPF"));
 }
 

@@ -3,17 +3,40 @@ cd /t
 tree=/sys/kernel/mm/damon/admin/kdamonds
 free=/sys/module/damon_stat/parameters/enabled
 state() { cat $tree/nr_kdamonds; }
-watch() {
-	memprov run --output none --state-dir /run/damon --set damon.mode=active --set damon.allow=comm=hot \
-		--set damon.watch=$1 --set damon.sample=50ms --set damon.aggregation=1s --set log=debug >>/out/damon.log 2>&1 &
+watch() { # KIND [PROGRAM THAT RUNS IT]
+	kind=$1
+	shift
+	"$@" memprov run --output none --state-dir /run/damon --set damon.mode=active --set damon.allow=comm=hot \
+		--set damon.watch=$kind --set damon.sample=50ms --set damon.aggregation=1s --set log=debug >/tmp/agent.log 2>&1 &
 	agent=$!
 }
+leave() { # SIGNAL
+	kill -$1 $agent && wait $agent
+	cat /tmp/agent.log >>/out/damon.log
+}
+# Once it is said that there is none for such a reason, or a minute has passed.
+refused() { # REASON
+	n=0
+	until grep -q "$1" /tmp/agent.log || [ $n -ge 60 ]; do
+		sleep 1
+		n=$((n + 1))
+	done
+}
+# Once there is a monitor, or a minute has passed.
+begun() {
+	n=0
+	until [ "$(state)" = 1 ] || [ $n -ge 60 ]; do
+		sleep 1
+		n=$((n + 1))
+	done
+	sleep 1
+}
 told() { memprov report --state-dir /run/damon --output report-json --pid $hot; }
-# Once an owner is told as touched, or a minute has passed; and then until all aggregations that are pooled are of regions
+# Once an owner is told as touched, or two minutes have passed; and then until all aggregations that are pooled are of regions
 # that have settled. An interval is long enough for the program to come around, however slow the guest is.
 ask() {
 	n=0
-	while [ $n -lt 30 ]; do
+	while [ $n -lt 60 ]; do
 		sleep 2
 		told >/tmp/damon.json 2>>/out/damon.log && grep -q '"touched"' /tmp/damon.json && break
 		n=$((n + 1))
@@ -27,10 +50,10 @@ if [ -e $tree ]; then
 	if [ -e $free ] && [ "$(cat $free)" = Y ]; then
 		hot & hot=$!
 		watch auto
-		sleep 8
+		refused 'for itself alone'
 		kill $hot
-		{ echo "kdamonds $(state)"; echo "stat $(cat $free)"; grep -c 'no monitor of ours' /out/damon.log; } >/out/damon-taken
-		kill $agent && wait $agent
+		{ echo "kdamonds $(state)"; echo "stat $(cat $free)"; grep -c 'for itself alone' /tmp/agent.log; } >/out/damon-taken
+		leave TERM
 		echo N >$free
 	fi
 	for kind in fvaddr vaddr; do
@@ -40,20 +63,31 @@ if [ -e $tree ]; then
 		hot & hot=$!
 		ask $kind
 		kill $hot
-		kill $agent && wait $agent
+		leave TERM
 		echo "$kind $(state)" >>/out/damon-left
 	done
+	# Without BPF ours is asked. Two are watched, and each is told of by what was found of it; who calls is not seen, so that
+	# names of files tell memory apart.
+	hot named & other=$!
+	hot named & hot=$!
+	watch fvaddr lesser
+	ask asked
+	memprov report --state-dir /run/damon --output table >/out/damon.txt 2>>/out/damon.log
+	lesser memprov check --state-dir /run/damon --set damon.mode=active --set damon.allow=comm=hot --output json >/out/damon-check.json
+	kill $hot $other
+	leave TERM
+	echo "asked $(state)" >>/out/damon-left
 	hot & hot=$!
 	# Killed, the agent leaves its monitor; the next one ends it, and so does undo.
 	watch vaddr
-	sleep 8
-	kill -9 $agent; wait $agent
+	begun
+	leave KILL
 	echo "killed $(state)" >>/out/damon-left
 	memprov undo --state-dir /run/damon
 	echo "undone $(state) $(ls /run/damon/damon 2>/dev/null)" >>/out/damon-left
 	watch vaddr
-	sleep 8
-	kill -9 $agent; wait $agent
+	begun
+	leave KILL
 	memprov run --output none --state-dir /run/damon --for 1s >>/out/damon.log 2>&1
 	echo "restarted $(state) $(ls /run/damon/damon 2>/dev/null)" >>/out/damon-left
 	# What somebody else set up stays as it is.
@@ -62,8 +96,8 @@ if [ -e $tree ]; then
 	echo vaddr >$tree/0/contexts/0/operations
 	(cd $tree && find . -type f -exec cat {} + >/tmp/before 2>/dev/null)
 	watch auto
-	sleep 8
-	kill $agent && wait $agent
+	refused 'somebody else'
+	leave TERM
 	(cd $tree && find . -type f -exec cat {} + >/tmp/after 2>/dev/null)
 	cmp -s /tmp/before /tmp/after && echo "foreign $(state)" >>/out/damon-left
 	echo 0 >$tree/nr_kdamonds

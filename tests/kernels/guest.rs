@@ -144,9 +144,10 @@ fn programme() -> String {
     .concat()
 }
 
-/// The workload, as distributions build and at fixed addresses, what holds memory in cgroups, and what uses some of it.
-fn programs() -> &'static [PathBuf; 4] {
-    static BUILT: OnceLock<[PathBuf; 4]> = OnceLock::new();
+/// The workload, as distributions build and at fixed addresses, what holds memory in cgroups, what uses some of it,
+/// and what takes rights away.
+fn programs() -> &'static [PathBuf; 5] {
+    static BUILT: OnceLock<[PathBuf; 5]> = OnceLock::new();
     BUILT.get_or_init(|| {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
@@ -156,6 +157,7 @@ fn programs() -> &'static [PathBuf; 4] {
             ("groundtruth", "truth-fixed", &["-no-pie"][..]),
             ("kernels", "hold", &[][..]),
             ("kernels/hot", "hot", &[][..]),
+            ("kernels/lesser", "lesser", &[][..]),
         ]
         .map(|(from, name, flags)| {
             let program = out.join(name);

@@ -31,6 +31,10 @@ const STRETCH: u32 = 20;
 /// `Documentation/mm/damon/design.rst`, "Monitoring Intervals Auto-tuning").
 const HITS: (u32, u32) = (400, 3);
 
+/// Aggregations that are waited for, where findings are asked for, are no longer: nothing else can be done meanwhile, not
+/// even an end be made.
+const WAITED: Duration = Duration::from_secs(10);
+
 /// The file of the state directory that says what of a monitor is ours.
 pub const MARK: &str = "damon";
 
@@ -93,8 +97,12 @@ impl Own {
         if runs && watched == chosen && now < self.renew {
             return;
         }
-        let mut failed = None;
-        for operations in self.operations().iter().copied() {
+        let waits = self.findings == Findings::TriedRegions && self.config.aggregation > WAITED;
+        let mut failed = waits.then(|| {
+            format!("no BPF program listens, and {WAITED:?} is the longest aggregation to wait for")
+        });
+        let operations = if waits { &[] } else { self.operations() };
+        for operations in operations.iter().copied() {
             let targets = self.targets_of(operations, &chosen);
             if runs && targets == self.targets {
                 self.renew = now.after(RENEW);

@@ -1,4 +1,5 @@
-//! What it costs to read a snapshot of 1,000 regions, in CPU time: nothing in it waits.
+//! What a snapshot of 1,000 regions costs, in CPU time (nothing in it waits): put together from events of the tracepoint and
+//! made evidence, and read from the directories of `tried_regions`.
 //!
 //! `TRIED_REGIONS` names the directory of a monitor that one has set up and told to fill it, however many regions that has.
 //! Without it directories as the kernel's sysfs has them are made in memory (`/dev/shm`).
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use memprov_damon::tried;
+use memprov_damon::{Assembler, Event, Monitor, Operations, Region, activity, tried};
+use memprov_ledger::time::MonoTime;
 use rustix::time::{ClockId, clock_gettime};
 
 const REGIONS: u64 = 1000;
@@ -42,20 +44,54 @@ fn cpu() -> Duration {
     Duration::from_secs(part(time.tv_sec)) + Duration::from_nanos(part(time.tv_nsec))
 }
 
-fn snapshot(criterion: &mut Criterion) {
-    let made = regions();
-    let at = std::env::var_os("TRIED_REGIONS").map_or(made.path().to_owned(), PathBuf::from);
-    let found = tried(&at).expect("it is whole").len();
-    criterion.bench_function(&format!("a snapshot of {found} regions, CPU time"), |bencher| {
+/// `times` runs of `what`.
+fn cpu_of(times: u64, mut what: impl FnMut()) -> Duration {
+    let before = cpu();
+    (0..times).for_each(|_| what());
+    cpu() - before
+}
+
+fn heard(criterion: &mut Criterion) {
+    let monitor = Monitor {
+        index: 0,
+        thread: 71,
+        operations: Operations::Paddr,
+        sample: Duration::from_millis(5),
+        aggregation: Duration::from_millis(100),
+        tuned: false,
+        unit: 1,
+        targets: vec![None],
+    };
+    let event = |number: u64| Event {
+        when: MonoTime(1_000_000_000 + number),
+        thread: 71,
+        target: 0,
+        regions: 1000,
+        region: Region { start: number << 12, end: (number + 1) << 12, accesses: 7, age: 3 },
+    };
+    let events: Vec<Event> = (0..REGIONS).map(event).collect();
+    criterion.bench_function("1000 regions from events, CPU time", |bencher| {
+        let mut assembler = Assembler::default();
         bencher.iter_custom(|times| {
-            let before = cpu();
-            for _ in 0..times {
-                black_box(tried(black_box(&at)).expect("it is whole"));
-            }
-            cpu() - before
+            cpu_of(times, || {
+                let whole = events.iter().find_map(|event| assembler.take(black_box(event)));
+                let said = activity(&whole.expect("it is whole"), &monitor);
+                black_box(said.expect("it fits the monitor"));
+            })
         });
     });
 }
 
-criterion_group!(benches, snapshot);
+fn asked(criterion: &mut Criterion) {
+    let made = regions();
+    let at = std::env::var_os("TRIED_REGIONS").map_or(made.path().to_owned(), PathBuf::from);
+    let found = tried(&at).expect("it is whole").len();
+    criterion.bench_function(&format!("{found} regions from directories, CPU time"), |bencher| {
+        bencher.iter_custom(|times| {
+            cpu_of(times, || drop(black_box(tried(black_box(&at)).expect("it is whole"))))
+        });
+    });
+}
+
+criterion_group!(benches, heard, asked);
 criterion_main!(benches);

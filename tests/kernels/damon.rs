@@ -70,6 +70,11 @@ pub(crate) fn found(guest: &Guest) -> Result<(), Vec<String>> {
             }
         }
     }
+    let table = text(guest, "damon.txt").unwrap_or_default();
+    let shown = |name: &str| table.lines().any(|line| line.ends_with(name) && line.contains('–'));
+    if !table.contains("  USED  ") || !shown("hot_memory") || !shown("cold_memory") {
+        wrong.push(format!("the table does not show what was used:\n{table}"));
+    }
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
 }
 

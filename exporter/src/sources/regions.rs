@@ -95,7 +95,7 @@ fn pump(
     let (mut since, mut unusable, mut counted) = (clock::now(), 0, 0);
     while !stop.load(Ordering::Relaxed) {
         own.iter_mut().for_each(|own| own.turn(clock::now()));
-        let whole = told.snapshots(own.as_deref())?;
+        let whole = told.snapshots(own.as_deref_mut())?;
         let mut found = Vec::new();
         if !whole.is_empty() {
             // Whoever runs the monitor may have set it anew since.

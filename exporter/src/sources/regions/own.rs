@@ -51,7 +51,7 @@ pub(super) struct Own {
     look: MonoTime,
     /// When ranges are read anew.
     renew: MonoTime,
-    /// Why there is none, as it was said.
+    /// Why there is none, or none that tells, as it was said.
     said: String,
 }
 
@@ -79,10 +79,24 @@ impl Own {
 
     /// What it finds by the end of the aggregation that runs; `None` while it does not run, as when all that it watches
     /// has ended.
-    pub(super) fn findings(&self) -> Option<Result<Vec<Snapshot>, SessionError>> {
+    pub(super) fn findings(&mut self) -> Option<Result<Vec<Snapshot>, SessionError>> {
         let session = self.session.as_ref()?;
         let found = session.findings(clock::now);
-        (found.is_ok() || session.runs()).then_some(found)
+        if let Err(error) = &found {
+            if !session.runs() {
+                return None;
+            }
+            self.say(chain(error), "our monitor does not tell what it found");
+        }
+        Some(found)
+    }
+
+    /// Says why nothing is told, once.
+    fn say(&mut self, why: String, what: &str) {
+        if why != self.said {
+            tracing::warn!(why, "{what}");
+            self.said = why;
+        }
     }
 
     /// Looks who is to be watched, now and then, and begins anew when it is somebody else.
@@ -130,10 +144,7 @@ impl Own {
             }
         }
         let why = failed.unwrap_or_else(|| "damon.allow names nobody that lives".to_owned());
-        if why != self.said {
-            tracing::warn!(why, "no monitor of ours runs");
-            self.said = why;
-        }
+        self.say(why, "no monitor of ours runs");
     }
 
     /// Ends it and leaves nothing behind.

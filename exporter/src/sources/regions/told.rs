@@ -8,12 +8,13 @@ use memprov_ledger::time::MonoTime;
 use memprov_proc::clock;
 
 use super::own::Own;
-use crate::sources::scans::chain;
 
 /// How long regions may wait to be read: the ring holds a dozen snapshots of the kernel's default size.
 const POLL: Duration = Duration::from_millis(200);
 /// Of the CPU time that asking took, so many times pass until the next time: a hundredth of one CPU goes to it.
 const REST: u32 = 100;
+/// Who did not tell is asked again after this.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Where snapshots come from.
 pub(super) enum Told {
@@ -45,7 +46,7 @@ impl Told {
     }
 
     /// Snapshots that became whole. Waits some tenths of a second for them, or for an aggregation.
-    pub(super) fn snapshots(&mut self, own: Option<&Own>) -> Result<Vec<Snapshot>, HookError> {
+    pub(super) fn snapshots(&mut self, own: Option<&mut Own>) -> Result<Vec<Snapshot>, HookError> {
         let mut whole = Vec::new();
         match self {
             Self::Heard { regions, assembler } => {
@@ -57,10 +58,9 @@ impl Told {
                 match told {
                     None => std::thread::sleep(POLL),
                     Some(Ok(snapshots)) => whole = snapshots,
-                    Some(Err(error)) => {
-                        tracing::debug!(error = chain(&error), "our monitor does not tell");
+                    Some(Err(_)) => {
                         *lost += 1;
-                        std::thread::sleep(POLL);
+                        *next = clock::now().after(AGAIN);
                     }
                 }
                 let spent = clock::thread_cpu().saturating_sub(before);

@@ -34,14 +34,14 @@ begun() {
 told() { memprov report --state-dir /run/damon --output report-json --pid $hot; }
 # Once an owner is told as touched, or two minutes have passed; and then until all aggregations that are pooled are of regions
 # that have settled. An interval is long enough for the program to come around, however slow the guest is.
-ask() {
+ask() { # NAME [SECONDS TO SETTLE]
 	n=0
 	while [ $n -lt 60 ]; do
 		sleep 2
 		told >/tmp/damon.json 2>>/out/damon.log && grep -q '"touched"' /tmp/damon.json && break
 		n=$((n + 1))
 	done
-	sleep 12
+	sleep ${2:-12}
 	told >"/out/damon-$1.json" 2>>/out/damon.log
 }
 if [ -e $tree ]; then
@@ -71,7 +71,8 @@ if [ -e $tree ]; then
 	hot named & other=$!
 	hot named & hot=$!
 	watch fvaddr lesser
-	ask asked
+	# Ten snapshots take the longer, the slower it reads them.
+	ask asked 45
 	memprov report --state-dir /run/damon --output table >/out/damon.txt 2>>/out/damon.log
 	lesser memprov check --state-dir /run/damon --set damon.mode=active --set damon.allow=comm=hot --output json >/out/damon-check.json
 	kill $hot $other

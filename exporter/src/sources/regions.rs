@@ -2,6 +2,8 @@
 //! it runs one of our own, and where nobody can listen asks it what it found.
 
 mod own;
+#[cfg(test)]
+mod tests;
 mod told;
 
 use std::path::Path;

@@ -325,11 +325,12 @@ fn otlp(c: &mut Criterion) {
         parts = shipment.parts;
         spent
     });
-    assert_eq!(points(&parts).count() as u64, OWNERS * SERIES);
-    let scrape = text(&parts);
+    let messages: Vec<_> = parts.iter().map(|part| part.decode().expect("a request")).collect();
+    assert_eq!(points(&messages).count() as u64, OWNERS * SERIES);
+    let scrape = text(&messages);
     told("Prometheus text", scrape.len());
     told("Prometheus text, gzip", compressed(scrape.as_bytes()));
-    let sdk = Sdk::new(&parts);
+    let sdk = Sdk::new(&messages);
     let request = sdk.request().encode_to_vec();
     told("SDK", request.len());
     told("SDK, gzip", compressed(&request));

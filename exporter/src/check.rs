@@ -163,11 +163,22 @@ pub fn series(config: &Config) -> Option<Estimate> {
 pub fn render_series(estimate: Option<Estimate>, detail: &Detail) -> String {
     let level = String::from(detail.clone());
     match estimate {
-        Some(Estimate { resources, each, host }) => format!(
-            "export.detail = {level}: at most {} series ({each} of each of {resources} containers, units or \
-             processes, {host} of the host)\n",
-            resources * each + host
-        ),
+        Some(estimate) => {
+            let Estimate { resources, each, host, touched, accesses } = estimate;
+            let mut text = format!(
+                "export.detail = {level}: at most {} series ({each} of each of {resources} containers, units or \
+                 processes, {host} of the host)\n",
+                estimate.total()
+            );
+            for (more, why) in [(touched, "DAMON watches"), (accesses, "accesses are sampled")] {
+                if more > 0 {
+                    text.push_str(&format!(
+                        "    where {why}, at most {more} more of each, and of the host\n"
+                    ));
+                }
+            }
+            text
+        }
         None => {
             format!("export.detail = {level}: a series for every owner, as many as there are\n")
         }

@@ -21,8 +21,10 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+
 use crate::config;
-use crate::otlp::{Fate, Feed, Shipment};
+use crate::otlp::{Fate, Feed, Request, Shipment};
 use crate::report::Report;
 
 mod accesses;
@@ -55,9 +57,15 @@ const NAMED: usize = 3;
 /// Series of a resource at [`config::Detail::Kinds`], at most.
 pub const PER_RESOURCE: usize = 18;
 
-/// Series of a resource at [`config::Detail::Kinds`] of which accesses are sampled, at most, beside those.
-pub const ACCESSES: usize =
-    2 * accesses::METHODS.len() * accesses::LOCALITIES.len() + 1 + accesses::OUTCOMES.len();
+/// Series of a resource at [`config::Detail::Kinds`] of which accesses are sampled, at most, beside those: time and its
+/// square by method and locality, latency, outcomes.
+pub const ACCESSES: usize = 2 * accesses::METHODS.len() * accesses::LOCALITIES.len() + 1 + OUTCOMES;
+
+/// Series of what became of samples: told of a resource, not of its owners.
+const OUTCOMES: usize = accesses::OUTCOMES.len();
+
+/// Series of what a monitor proves of one owner: lower, upper, covered.
+const TOUCHED: usize = 3;
 
 /// An accumulator that one thread fills and another one empties.
 #[derive(Clone, Debug)]
@@ -129,7 +137,11 @@ impl Accumulator {
         self.pane(report, window);
         let Some(shipment) = self.next() else { return Vec::new() };
         self.settle(shipment.number, Fate::Delivered);
-        let line = |part| serde_json::to_string(part).expect("OTLP messages have text keys only");
+        let line = |part: &Request| {
+            let message: ExportMetricsServiceRequest =
+                part.decode().expect("what is made here is a request of metrics");
+            serde_json::to_string(&message).expect("OTLP messages have text keys only")
+        };
         shipment.parts.iter().map(line).collect()
     }
 }

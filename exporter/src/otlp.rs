@@ -10,7 +10,7 @@
 //! | `feed` | what is sent, and who has it |
 //! | `settings`, `pace` | where to and how; how patiently |
 //! | `courier` | the thread: shipments, parts, retries, halves |
-//! | `part` | a request: its size, its halves, its bytes |
+//! | `request`, `part` | a request: its size and its halves; its bytes |
 //! | `line`, `tls` | the connection |
 //! | `grpc`, `http`, `verdict` | the two protocols: headers, and what an answer means |
 //! | `stats`, `health`, `own` | what became of it: counts, log lines, metrics |
@@ -30,6 +30,7 @@ mod line;
 mod own;
 mod pace;
 mod part;
+pub(crate) mod request;
 mod settings;
 mod stats;
 #[cfg(test)]
@@ -40,6 +41,7 @@ mod verdict;
 pub use feed::{Fate, Feed, Shipment};
 pub use pace::Pace;
 pub use part::Packed;
+pub use request::Request;
 pub use settings::Settings;
 pub use stats::Stats;
 pub use tls::TlsError;

@@ -29,7 +29,7 @@ struct Once(Option<ExportMetricsServiceRequest>);
 
 impl Feed for Once {
     fn next(&mut self) -> Option<Shipment> {
-        let parts = vec![self.0.clone()?];
+        let parts = vec![self.0.clone()?.into()];
         Some(Shipment { number: 1, parts, replaceable: true })
     }
 

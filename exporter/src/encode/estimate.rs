@@ -1,5 +1,5 @@
-//! How many series a host makes, but for sampled accesses: those are told where there are samples, with
-//! [`super::ACCESSES`] series a resource at most beside the others, where owners are not told apart.
+//! How many series a host makes at most. What is told only where a monitor or a sampler of accesses covers an owner is
+//! counted apart.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::accumulator::Options;
 use super::place::Place;
-use super::{NAMED, PER_RESOURCE};
+use super::{ACCESSES, NAMED, OUTCOMES, PER_RESOURCE, TOUCHED};
 use crate::config::{Detail, Grain};
 
 /// Kinds of memory that have a total.
@@ -29,13 +29,23 @@ pub struct Estimate {
     pub each: usize,
     /// Series of the host's processes that have none, of what is shared, and of the agent.
     pub host: usize,
+    /// Further series of each resource, the host's among them, where a monitor covers all its owners.
+    pub touched: usize,
+    /// Further series of each resource, the host's among them, where accesses of all its owners are sampled.
+    pub accesses: usize,
 }
 
 impl Estimate {
-    /// All series.
+    /// All series where neither monitor nor sampler tells anything.
     #[must_use]
     pub fn total(&self) -> usize {
         self.resources * self.each + self.host
+    }
+
+    /// All series where both cover every owner.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        self.total() + (self.resources + 1) * (self.touched + self.accesses)
     }
 }
 
@@ -63,6 +73,14 @@ pub fn estimate<'a>(
         Detail::Kinds => NAMED + 2,
         Detail::Owners | Detail::All(_) => (options.owners + 1) * 4,
     };
+    let (touched, accesses) = match options.detail {
+        Detail::Kinds | Detail::All(_) => (0, ACCESSES),
+        // Those who are no owners of their own are one more; of accesses, what has no owner, too.
+        Detail::Owners => (
+            TOUCHED * (options.owners + 1),
+            (ACCESSES - OUTCOMES) * (options.owners + 2) + OUTCOMES,
+        ),
+    };
     let resources = found.min(options.resources);
-    Some(Estimate { resources, each, host: each + shared + 1 + AGENT })
+    Some(Estimate { resources, each, host: each + shared + 1 + AGENT, touched, accesses })
 }

@@ -1,9 +1,8 @@
-//! Points as OTLP messages, in parts that a server takes. The only module that fills protobuf structs.
+//! Points as OTLP messages, in parts that a server takes. The only module that fills messages.
 //!
 //! Message format: opentelemetry-proto `metrics/v1/metrics.proto`.
 
 use memprov_semconv::{self as semconv, Instrument, Key, Metric as Registered};
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{
     AnyValue, InstrumentationScope, KeyValue, any_value::Value as Any,
 };
@@ -11,8 +10,7 @@ use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::B
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, DataPointFlags, Exemplar as Told, ExponentialHistogram,
     ExponentialHistogramDataPoint, Gauge, Histogram as ExplicitHistogram, HistogramDataPoint,
-    Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum as CountedSum, exemplar,
-    metric::Data, number_data_point::Value as Is,
+    Metric, ResourceMetrics, ScopeMetrics, Sum as CountedSum, exemplar, metric::Data,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
@@ -24,6 +22,7 @@ use super::words::{Attributes, Value};
 use crate::config::Histograms;
 use crate::exemplar::Exemplar;
 use crate::histogram::{Bounds, CYCLES, Histogram, SECONDS};
+use crate::otlp::request::{Level, POINT, Request, fixed64, framed, number, open, text};
 
 /// Bytes that tag and length of one message take at most.
 const FRAME: usize = 6;
@@ -43,17 +42,20 @@ pub(super) struct Packer<'a> {
     style: Style,
     /// The support matrix as a code, for exemplars.
     support: &'a str,
-    parts: Vec<ExportMetricsServiceRequest>,
+    parts: Vec<Request>,
     /// No less than the encoded bytes of the last part.
     size: usize,
     /// What the last part is in the middle of.
     open: Option<(usize, &'static str)>,
+    /// The point under way.
+    point: Vec<u8>,
 }
 
 impl<'a> Packer<'a> {
     /// Parts of at most `limit` bytes, but for a point that is larger with all that is around it.
     pub(super) fn new(limit: usize, style: Style, support: &'a str) -> Self {
-        Self { limit, style, support, parts: Vec::new(), size: 0, open: None }
+        let (parts, point) = (Vec::new(), Vec::new());
+        Self { limit, style, support, parts, size: 0, open: None, point }
     }
 
     /// Adds a point of a metric of resource number `number`.
@@ -63,151 +65,157 @@ impl<'a> Packer<'a> {
         metric: &'static Registered,
         point: &Point<'_>,
     ) {
-        let point = Encoded::of(metric, point, self.style.histograms, self.support);
-        let cost = point.size() + FRAME;
-        let mut around = self.around(number, resource, metric);
-        if self.parts.is_empty() || self.open.is_some() && self.size + around + cost > self.limit {
-            self.parts.push(ExportMetricsServiceRequest::default());
-            (self.size, self.open) = (0, None);
-            around = self.around(number, resource, metric);
+        self.point.clear();
+        encode(metric, point, self.style.histograms, self.support, &mut self.point);
+        let cost = self.point.len() + FRAME;
+        if self.open.is_none_or(|open| open != (number, metric.name) || self.full(cost)) {
+            self.begin((number, resource), metric, cost);
         }
-        let Some(part) = self.parts.last_mut() else { return };
-        if self.open.is_none_or(|(at, _)| at != number) {
-            let scope_metrics = vec![ScopeMetrics { scope: Some(scope()), ..Default::default() }];
-            let resource = Some(resource.clone());
-            let metrics = ResourceMetrics { resource, scope_metrics, ..Default::default() };
-            part.resource_metrics.push(metrics);
-        }
-        let scope = part.resource_metrics.last_mut().and_then(|r| r.scope_metrics.last_mut());
-        let Some(scope) = scope else { return };
-        if self.open != Some((number, metric.name)) {
-            scope.metrics.push(header(metric, self.style));
-            self.open = Some((number, metric.name));
-        }
-        self.size += around;
-        self.size += cost;
-        if let Some(data) = scope.metrics.last_mut().and_then(|metric| metric.data.as_mut()) {
-            point.join(data);
+        let points = self.parts.last_mut().and_then(Request::last).and_then(Level::points);
+        if let Some(points) = points {
+            points.push(POINT, &self.point);
+            self.size += cost;
         }
     }
 
-    /// Bytes that a point needs around it where the last part is.
-    fn around(&self, number: usize, resource: &Resource, metric: &'static Registered) -> usize {
-        let whose = match self.open {
-            Some((at, _)) if at == number => 0,
-            Some(_) | None => resource.encoded_len() + scope().encoded_len() + 4 * FRAME,
-        };
-        let what = match self.open {
-            Some(open) if open == (number, metric.name) => 0,
-            Some(_) | None => header(metric, self.style).encoded_len() + 4 * FRAME,
-        };
-        whose + what
+    fn full(&self, cost: usize) -> bool {
+        self.size + cost > self.limit
+    }
+
+    /// Begins a metric, and what is around it where that is not there, so that the last part takes `cost` bytes more.
+    fn begin(
+        &mut self,
+        (number, resource): (usize, &Resource),
+        metric: &'static Registered,
+        cost: usize,
+    ) {
+        let header = Level::from(header(metric, self.style));
+        let what = header.size() + 2 * FRAME;
+        let scope = ScopeMetrics { scope: Some(scope()), ..Default::default() };
+        let resource = Some(resource.clone());
+        let scope_metrics = vec![scope];
+        let whose = ResourceMetrics { resource, scope_metrics, ..Default::default() };
+        let whose = Level::from(whose);
+        let around = whose.size() + 2 * FRAME;
+        let same = self.open.is_some_and(|(at, _)| at == number);
+        let beside = if same { what } else { what + around };
+        let next = self.open.is_none() || self.full(beside + cost);
+        if next {
+            self.parts.push(Request::default());
+            self.size = 0;
+        }
+        let Some(part) = self.parts.last_mut() else { return };
+        if next || !same {
+            part.push(whose);
+            self.size += around;
+        }
+        if let Some(scope) = part.last().and_then(Level::last) {
+            scope.push(header);
+            self.size += what;
+        }
+        self.open = Some((number, metric.name));
     }
 
     /// All parts.
-    pub(super) fn finish(self) -> Vec<ExportMetricsServiceRequest> {
+    pub(super) fn finish(self) -> Vec<Request> {
         self.parts
     }
 }
 
-/// A point of one of the three forms.
-enum Encoded {
-    Number(NumberDataPoint),
-    Explicit(HistogramDataPoint),
-    Exponential(ExponentialHistogramDataPoint),
-}
-
-impl Encoded {
-    fn of(metric: &Registered, point: &Point<'_>, histograms: Histograms, support: &str) -> Self {
-        let attributes = attributes(point.attributes);
-        let (start_time_unix_nano, time_unix_nano) = (point.start, point.time);
-        let flags = match point.value {
-            Some(_) => DataPointFlags::DoNotUse,
-            None => DataPointFlags::NoRecordedValueMask,
-        } as u32;
-        let histogram = match &point.value {
-            Some(Sum::Histogram(histogram)) => Some(histogram.as_ref()),
-            Some(Sum::Number(_)) | None => None,
-        };
-        let exemplars = |h: &Histogram| {
-            let inside = h.exemplars.within(point.start, point.time);
-            inside.map(|one| exemplar(one, support)).collect()
-        };
-        match (metric.instrument, histograms) {
-            (Instrument::Histogram, Histograms::Explicit) => Self::Explicit(HistogramDataPoint {
-                attributes,
+/// Encodes a point of one of the three forms.
+fn encode(
+    metric: &Registered,
+    point: &Point<'_>,
+    histograms: Histograms,
+    support: &str,
+    to: &mut Vec<u8>,
+) {
+    let flags = match point.value {
+        Some(_) => DataPointFlags::DoNotUse,
+        None => DataPointFlags::NoRecordedValueMask,
+    } as u32;
+    let (start_time_unix_nano, time_unix_nano) = (point.start, point.time);
+    let histogram = match &point.value {
+        Some(Sum::Histogram(histogram)) => Some(histogram.as_ref()),
+        Some(Sum::Number(_)) | None => None,
+    };
+    let exemplars = |h: &Histogram| {
+        let inside = h.exemplars.within(point.start, point.time);
+        inside.map(|one| exemplar(one, support)).collect()
+    };
+    let done = match (metric.instrument, histograms) {
+        (Instrument::Histogram, Histograms::Explicit) => HistogramDataPoint {
+            attributes: attributes(point.attributes),
+            exemplars: histogram.map(exemplars).unwrap_or_default(),
+            start_time_unix_nano,
+            time_unix_nano,
+            flags,
+            count: histogram.map_or(0, Histogram::count),
+            sum: histogram.map(|h| h.sum),
+            bucket_counts: histogram.map(|h| h.explicit(bounds(metric))).unwrap_or_default(),
+            explicit_bounds: histogram
+                .map(|_| bounds(metric).iter().map(|power| 2f64.powi(*power)).collect())
+                .unwrap_or_default(),
+            min: histogram.and_then(|h| h.min),
+            max: histogram.and_then(|h| h.max),
+        }
+        .encode(to),
+        (Instrument::Histogram, Histograms::Exponential) => {
+            let buckets = |h: &Histogram| Buckets {
+                offset: h.offset,
+                bucket_counts: h.counts.iter().copied().collect(),
+            };
+            ExponentialHistogramDataPoint {
+                attributes: attributes(point.attributes),
                 exemplars: histogram.map(exemplars).unwrap_or_default(),
                 start_time_unix_nano,
                 time_unix_nano,
                 flags,
                 count: histogram.map_or(0, Histogram::count),
                 sum: histogram.map(|h| h.sum),
-                bucket_counts: histogram.map(|h| h.explicit(bounds(metric))).unwrap_or_default(),
-                explicit_bounds: histogram
-                    .map(|_| bounds(metric).iter().map(|power| 2f64.powi(*power)).collect())
-                    .unwrap_or_default(),
+                scale: histogram.map_or(0, |h| i32::from(h.scale)),
+                zero_count: histogram.map_or(0, |h| h.zero),
+                zero_threshold: histogram.map_or(0.0, |_| Histogram::zero_threshold()),
+                positive: histogram.map(buckets),
                 min: histogram.and_then(|h| h.min),
                 max: histogram.and_then(|h| h.max),
-            }),
-            (Instrument::Histogram, Histograms::Exponential) => {
-                let buckets = |h: &Histogram| Buckets {
-                    offset: h.offset,
-                    bucket_counts: h.counts.iter().copied().collect(),
-                };
-                Self::Exponential(ExponentialHistogramDataPoint {
-                    attributes,
-                    exemplars: histogram.map(exemplars).unwrap_or_default(),
-                    start_time_unix_nano,
-                    time_unix_nano,
-                    flags,
-                    count: histogram.map_or(0, Histogram::count),
-                    sum: histogram.map(|h| h.sum),
-                    scale: histogram.map_or(0, |h| i32::from(h.scale)),
-                    zero_count: histogram.map_or(0, |h| h.zero),
-                    zero_threshold: histogram.map_or(0.0, |_| Histogram::zero_threshold()),
-                    positive: histogram.map(buckets),
-                    min: histogram.and_then(|h| h.min),
-                    max: histogram.and_then(|h| h.max),
-                    ..Default::default()
-                })
+                ..Default::default()
             }
-            (Instrument::Counter | Instrument::UpDownCounter | Instrument::Gauge, _) => {
-                let value = match &point.value {
-                    Some(Sum::Number(Number::Int(value))) => Some(Is::AsInt(*value)),
-                    Some(Sum::Number(Number::Float(value))) => Some(Is::AsDouble(*value)),
-                    Some(Sum::Histogram(_)) | None => None,
-                };
-                Self::Number(NumberDataPoint {
-                    attributes,
-                    start_time_unix_nano,
-                    time_unix_nano,
-                    flags,
-                    value,
-                    ..Default::default()
-                })
-            }
+            .encode(to)
+        }
+        (Instrument::Counter | Instrument::UpDownCounter | Instrument::Gauge, _) => {
+            number_point(point, flags, to);
+            Ok(())
+        }
+    };
+    done.expect("memory takes all");
+}
+
+/// A `NumberDataPoint`, of which there are tens of thousands: written without making one.
+fn number_point(point: &Point<'_>, flags: u32, to: &mut Vec<u8>) {
+    fixed64(to, 2, point.start.to_le_bytes());
+    fixed64(to, 3, point.time.to_le_bytes());
+    match &point.value {
+        Some(Sum::Number(Number::Int(value))) => fixed64(to, 6, value.to_le_bytes()),
+        Some(Sum::Number(Number::Float(value))) => fixed64(to, 4, value.to_le_bytes()),
+        Some(Sum::Histogram(_)) | None => {}
+    }
+    for (key, value) in point.attributes.iter() {
+        let key = key.as_str();
+        let length = match value {
+            Value::Word(word) => framed(word.as_str().len()),
+            Value::Flag(_) => 2,
+        };
+        open(to, 7, framed(key.len()) + framed(length));
+        text(to, 1, key.as_bytes());
+        open(to, 2, length);
+        match value {
+            Value::Word(word) => text(to, 1, word.as_str().as_bytes()),
+            Value::Flag(flag) => number(to, 2, u64::from(*flag)),
         }
     }
-
-    fn size(&self) -> usize {
-        match self {
-            Self::Number(point) => point.encoded_len(),
-            Self::Explicit(point) => point.encoded_len(),
-            Self::Exponential(point) => point.encoded_len(),
-        }
-    }
-
-    fn join(self, data: &mut Data) {
-        match (self, data) {
-            (Self::Number(point), Data::Sum(sum)) => sum.data_points.push(point),
-            (Self::Number(point), Data::Gauge(gauge)) => gauge.data_points.push(point),
-            (Self::Explicit(point), Data::Histogram(data)) => data.data_points.push(point),
-            (Self::Exponential(point), Data::ExponentialHistogram(data)) => {
-                data.data_points.push(point);
-            }
-            // The header was made for the same metric in the same style.
-            (Self::Number(_) | Self::Explicit(_) | Self::Exponential(_), _) => {}
-        }
+    if flags != 0 {
+        number(to, 8, u64::from(flags));
     }
 }
 

@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 
 use super::{Accumulator, Identity, Options, Panes, Style, Window};
 use crate::config::{Detail, Grain, Histograms, Temporality};
-use crate::otlp::{Fate, Feed};
+use crate::otlp::{Fate, Feed, Request, Shipment};
 use crate::report::{
     About, Agent, Book, BpfCost, Configuration, Control, Differences, Faults, Host, OwnerRow,
     Process, Quantity, Report, SCHEMA, Scans, SharedRow, SyscallTax, Touched,
@@ -213,8 +213,17 @@ fn ship(series: &mut Accumulator) -> ExportMetricsServiceRequest {
 fn ship_any(series: &mut Accumulator) -> ExportMetricsServiceRequest {
     let Some(shipment) = series.next() else { return ExportMetricsServiceRequest::default() };
     series.settle(shipment.number, Fate::Delivered);
-    let resource_metrics = shipment.parts.into_iter().flat_map(|part| part.resource_metrics);
-    ExportMetricsServiceRequest { resource_metrics: resource_metrics.collect() }
+    message(&shipment)
+}
+
+/// What a shipment holds, as one request.
+fn message(shipment: &Shipment) -> ExportMetricsServiceRequest {
+    let part = |part: &Request| {
+        let part: ExportMetricsServiceRequest = part.decode().unwrap();
+        part.resource_metrics
+    };
+    let resource_metrics = shipment.parts.iter().flat_map(part).collect();
+    ExportMetricsServiceRequest { resource_metrics }
 }
 
 fn with(report: &Report, options: Options) -> ExportMetricsServiceRequest {

@@ -10,14 +10,12 @@ use super::feed::{Fate, Feed, Shipment};
 use super::health::Health;
 use super::line::Line;
 use super::own::Own;
-use super::part::{self, Packed};
+use super::part::Packed;
+use super::request::Request;
 use super::settings::Settings;
 use super::stats::Stats;
 use super::verdict::{Failure, Verdict};
 use super::{Order, SHIPMENT_BYTES};
-
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use prost::Message;
 
 /// The thread's state.
 pub(super) struct Courier<F> {
@@ -38,15 +36,15 @@ pub(super) struct Courier<F> {
 
 /// A request on its way.
 struct Part {
-    request: ExportMetricsServiceRequest,
+    request: Request,
     points: u64,
     /// Encoded bytes.
     size: usize,
 }
 
 impl Part {
-    fn new(request: ExportMetricsServiceRequest) -> Self {
-        let (points, size) = (part::points(&request) as u64, request.encoded_len());
+    fn new(request: Request) -> Self {
+        let (points, size) = (request.points() as u64, request.size());
         Self { request, points, size }
     }
 }
@@ -187,7 +185,7 @@ impl<F: Feed> Courier<F> {
     }
 
     /// The parts, next one last, and the client's own metrics after them. What is beyond the bound is refused.
-    fn admit(&self, parts: Vec<ExportMetricsServiceRequest>, outcome: &mut Outcome) -> Vec<Part> {
+    fn admit(&self, parts: Vec<Request>, outcome: &mut Outcome) -> Vec<Part> {
         let mut room = SHIPMENT_BYTES;
         let mut waiting = Vec::new();
         let own = self.own.as_ref().and_then(Own::collect);
@@ -247,7 +245,7 @@ impl<F: Feed> Courier<F> {
     }
 
     fn halve(&self, part: Part, waiting: &mut Vec<Part>, outcome: &mut Outcome, why: &str) {
-        match part::halves(part.request) {
+        match part.request.halves() {
             Ok(halves) => waiting.extend([halves.1, halves.0].map(Part::new)),
             Err(request) => self.refuse(&Part { request, ..part }, outcome, why.to_owned()),
         }

@@ -3,7 +3,7 @@
 //! There is no queue between the two. What was observed since the last shipment lies in the feed's own sums, so that
 //! the memory of an endpoint that is down is these sums and one shipment.
 
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use super::request::Request;
 
 /// What the client asks for when the line is free. Called from the client's thread; must be quick (encode only).
 pub trait Feed: Send {
@@ -21,7 +21,7 @@ pub struct Shipment {
     /// Grows from shipment to shipment.
     pub number: u64,
     /// Requests, each small enough for a server that takes 4 MiB; the client halves what is not.
-    pub parts: Vec<ExportMetricsServiceRequest>,
+    pub parts: Vec<Request>,
     /// Cumulative points: a newer shipment may replace this one while it is retried. Delta points: it is retried to the
     /// end.
     pub replaceable: bool,

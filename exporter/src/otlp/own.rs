@@ -18,6 +18,7 @@ use opentelemetry_sdk::metrics::reader::MetricReader;
 use opentelemetry_sdk::metrics::{InstrumentKind, ManualReader, Pipeline, SdkMeterProvider};
 use tokio::sync::watch;
 
+use super::request::Request;
 use super::stats::Stats;
 use crate::config::{Attributes, Temporality};
 
@@ -81,10 +82,10 @@ impl Own {
     }
 
     /// What was counted until now.
-    pub(super) fn collect(&self) -> Option<ExportMetricsServiceRequest> {
+    pub(super) fn collect(&self) -> Option<Request> {
         let mut metrics = ResourceMetrics::default();
         self.reader.collect(&mut metrics).ok()?;
-        Some(ExportMetricsServiceRequest::from(&metrics))
+        Some(ExportMetricsServiceRequest::from(&metrics).into())
     }
 }
 

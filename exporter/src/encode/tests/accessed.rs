@@ -61,6 +61,30 @@ pub(super) fn sampled() -> Report {
     with_rows(vec![row("1", "01", 2, 3)])
 }
 
+/// Samples of every kind and outcome, of each owner of these processes and of nobody.
+pub(super) fn everywhere(processes: &[Process]) -> Accesses {
+    use crate::encode::accesses::{LOCALITIES, METHODS, OUTCOMES};
+    let rows = processes.iter().flat_map(|process| {
+        let ids = process.owners.iter().map(|owner| (owner.id.as_str(), "mapping"));
+        ids.chain([("nobody", "unattributed")]).map(move |(id, kind)| {
+            // Nobody is not among those who are named.
+            let time = if kind == "mapping" { 1000 } else { 1 };
+            let mut one = row(&process.space, id, 1, 1);
+            let time = Located {
+                weights: LOCALITIES.map(|at| (at.to_owned(), time)).into(),
+                ..Located::default()
+            };
+            let measured = Measured { time: Some(time), count: Located::default() };
+            one.sums.methods = METHODS.map(|method| (method.to_owned(), measured.clone())).into();
+            one.sums.samples = OUTCOMES.map(|outcome| (outcome.to_owned(), 1)).into();
+            one.kind = kind.to_owned();
+            (one.container, one.cgroup) = (process.container.clone(), process.cgroup.clone());
+            one
+        })
+    });
+    Accesses { totals: BTreeMap::new(), owners: rows.collect() }
+}
+
 fn told(request: &ExportMetricsServiceRequest, metric: &str) -> BTreeMap<String, i64> {
     let all = flat(request);
     let ours = all.iter().filter(|flat| flat.metric == metric && flat.point.value.is_some());

@@ -141,13 +141,7 @@ fn run(panes: &[(Vec<Seen>, Luck)], options: &[Options]) -> (Accumulator, Reader
             continue;
         }
         let Some(shipment) = series.next() else { continue };
-        let request = ExportMetricsServiceRequest {
-            resource_metrics: shipment
-                .parts
-                .iter()
-                .flat_map(|part| part.resource_metrics.clone())
-                .collect(),
-        };
+        let request = message(&shipment);
         match luck {
             Luck::Arrives => {
                 reader.take(&request, true);

@@ -21,9 +21,11 @@ fn fifty_thousand_owners_fit_a_server_that_takes_four_mebibytes_and_none_is_miss
     let mut seen = BTreeSet::new();
     let mut sum = 0;
     for part in &shipment.parts {
-        assert!(part.encoded_len() < 3 << 20, "{}", part.encoded_len());
+        let size = part.size();
+        let part: ExportMetricsServiceRequest = part.decode().unwrap();
+        assert!(size < 3 << 20 && size == part.encoded_len(), "{size}, {}", part.encoded_len());
         assert!(part.resource_metrics.iter().all(|r| r.resource.is_some()));
-        for flat in flat(part) {
+        for flat in flat(&part) {
             if flat.metric == "memprov.memory.resident" {
                 sum += flat.value();
             }
@@ -183,6 +185,39 @@ fn a_host_with_thirty_containers_makes_700_series_at_most_and_no_more_than_were_
             assert!(counts[..33].iter().all(|count| *count <= PER_RESOURCE), "{counts:?}");
         }
         assert!(counts[..32].iter().all(|count| *count <= estimate.each), "{counts:?}");
+    }
+}
+
+#[test]
+fn where_a_monitor_and_a_sampler_cover_every_owner_there_are_no_more_series_than_were_estimated() {
+    let mut report = crowded();
+    for process in &mut report.processes {
+        process.owners.iter_mut().for_each(|row| row.touched = Some(touched()));
+    }
+    report.accesses = Some(super::accessed::everywhere(&report.processes));
+    let cgroups: Vec<(Option<String>, Option<String>)> =
+        report.processes.iter().map(|p| (p.container.clone(), p.cgroup.clone())).collect();
+    let live = || cgroups.iter().map(|(id, path)| (id.as_deref(), path.as_deref()));
+    for (options, both) in [(kinds(), false), (Options { detail: Detail::Owners, ..kinds() }, true)]
+    {
+        let estimate = estimate(&options, live()).unwrap();
+        let request = with(&report, options);
+        let mut touched: BTreeMap<String, usize> = BTreeMap::new();
+        let mut accessed = touched.clone();
+        let all = flat(&request);
+        for flat in &all {
+            let resource = || flat.resource["service.instance.id"].clone();
+            if flat.metric.starts_with("memprov.memory.touched") {
+                *touched.entry(resource()).or_default() += 1;
+            }
+            if flat.metric.starts_with("memprov.access.") {
+                *accessed.entry(resource()).or_default() += 1;
+            }
+        }
+        assert!(all.len() <= estimate.most(), "{} {estimate:?}", all.len());
+        assert_eq!(accessed.values().max(), Some(&estimate.accesses));
+        assert_eq!(touched.values().max().copied(), both.then_some(estimate.touched));
+        assert!(accessed.len() <= estimate.resources + 1 && touched.len() <= accessed.len());
     }
 }
 

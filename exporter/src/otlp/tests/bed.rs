@@ -90,7 +90,7 @@ impl Outbox {
         number: u64,
         request: ExportMetricsServiceRequest,
     ) {
-        self.put(exporter, Shipment { number, parts: vec![request], replaceable: true });
+        self.put(exporter, Shipment { number, parts: vec![request.into()], replaceable: true });
     }
 
     pub(super) fn fates(&self) -> Vec<(u64, Fate)> {

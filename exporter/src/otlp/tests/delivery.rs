@@ -11,7 +11,7 @@ use super::bed::{
     start, takes, until,
 };
 use crate::config::{Attributes, Compression, Export, Headers, Protocol, Temporality};
-use crate::otlp::{Fate, SHIPMENT_BYTES, Shipment, StartError, Stats};
+use crate::otlp::{Fate, Request, SHIPMENT_BYTES, Shipment, StartError, Stats};
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Gzip, Compression::Zstd];
 
@@ -73,7 +73,8 @@ fn parts_go_in_order_and_a_refused_one_holds_up_no_other() {
     let server = Grpc::start(Answer::Dislike("b"));
     let (outbox, exporter) = start(settings(&server.url(), Protocol::Grpc));
     for number in 1..=2 {
-        let parts = vec![request("a", 1), request("b", 2), request("c", 4)];
+        let parts = [request("a", 1), request("b", 2), request("c", 4)];
+        let parts = parts.map(Request::from).into();
         outbox.put(&exporter, Shipment { number, parts, replaceable: true });
         until("settled", || outbox.fates().len() as u64 == number);
     }
@@ -113,7 +114,7 @@ fn what_a_server_calls_too_large_is_halved_until_it_fits_and_the_size_is_kept_in
 fn a_server_that_is_exhausted_by_one_point_is_not_asked_point_by_point() {
     let server = Grpc::start(Answer::Limit(0));
     let (outbox, exporter) = start(settings(&server.url(), Protocol::Grpc));
-    let parts = vec![request("a", 1 << 14), request("b", 1 << 14)];
+    let parts = vec![request("a", 1 << 14).into(), request("b", 1 << 14).into()];
     outbox.put(&exporter, Shipment { number: 1, parts, replaceable: true });
     until("settled", || outbox.fates() == [(1, Fate::Refused)]);
     assert!(server.received().len() < 40, "{}", server.received().len());
@@ -169,7 +170,7 @@ fn a_shipment_beyond_the_bound_loses_the_parts_that_do_not_fit_and_counts_them()
     };
     let (outbox, exporter) = start(configured(&export));
     let long = request(&"x".repeat(SHIPMENT_BYTES / 2), 1);
-    let parts = vec![long.clone(), long, request("b", 1)];
+    let parts = [long.clone(), long, request("b", 1)].map(Request::from).into();
     outbox.put(&exporter, Shipment { number: 1, parts, replaceable: true });
     let stats = exporter.shutdown(LONG);
     assert_eq!((stats.delivered_points, stats.refused_points), (2, 1));
@@ -180,7 +181,8 @@ fn the_newest_replaces_what_may_be_replaced_and_nothing_else() {
     for replaceable in [true, false] {
         let server = Grpc::start(Answer::Fail(tonic::Status::unavailable("busy")));
         let (outbox, exporter) = start(settings(&server.url(), Protocol::Grpc));
-        let ship = |number| Shipment { number, parts: vec![request("a", number)], replaceable };
+        let ship =
+            |number| Shipment { number, parts: vec![request("a", number).into()], replaceable };
         outbox.put(&exporter, ship(1));
         until("retries", || exporter.stats().retries >= 2);
         outbox.put(&exporter, ship(2));
@@ -256,7 +258,8 @@ fn another_endpoint_takes_over_what_is_not_delivered_and_nothing_else() {
     until("delivered", || exporter.stats().sent == 1);
     before.say(Answer::Fail(tonic::Status::unavailable("moved")));
     let parts = vec![request("b", 2), request("c", 3)];
-    outbox.put(&exporter, Shipment { number: 2, parts: parts.clone(), replaceable: true });
+    let shipped = parts.iter().cloned().map(Request::from).collect();
+    outbox.put(&exporter, Shipment { number: 2, parts: shipped, replaceable: true });
     until("tried", || exporter.stats().retries > 0);
     let export = Export { endpoint: after.url(), ..Export::default() };
     exporter.change(configured(&export)).unwrap();

@@ -1,11 +1,12 @@
 //! What answers mean, waits, and halves: pure functions.
 
 use std::collections::HashSet;
+use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use opentelemetry_proto::tonic::collector::metrics::v1::{
-    ExportMetricsPartialSuccess, ExportMetricsServiceResponse,
+    ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
 use proptest::prelude::*;
 use prost::Message;
@@ -15,7 +16,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::bed::{points, request};
 use crate::config::Compression;
 use crate::otlp::verdict::{Failure, Reply, Verdict};
-use crate::otlp::{Pace, Packed, grpc, http as plain, part};
+use crate::otlp::{Pace, Packed, Request, grpc, http as plain};
 
 fn reply(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Reply {
     let pair = |(name, value): &(&str, &str)| {
@@ -75,6 +76,21 @@ fn grpc_codes_are_repeated_as_the_specification_says() {
     }
 }
 
+/// A message as a server compresses it.
+fn framed(message: &[u8], compression: Compression) -> Vec<u8> {
+    let packed = match compression {
+        Compression::None => message.to_vec(),
+        Compression::Gzip => {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(message).unwrap();
+            encoder.finish().unwrap()
+        }
+        Compression::Zstd => zstd::encode_all(message, 1).unwrap(),
+    };
+    [&[1][..], &u32::try_from(packed.len()).unwrap().to_be_bytes(), &packed].concat()
+}
+
 #[test]
 fn an_answer_may_be_compressed_as_the_request_was() {
     let judged = |body: &[u8], encoding| {
@@ -88,12 +104,12 @@ fn an_answer_may_be_compressed_as_the_request_was() {
         ExportMetricsServiceResponse { partial_success: Some(partial) }
     };
     for (compression, encoding) in [(Compression::Gzip, "gzip"), (Compression::Zstd, "zstd")] {
-        let body = Packed::new(&answer("why"), compression).unwrap().framed();
+        let body = framed(&answer("why").encode_to_vec(), compression);
         let taken = Verdict::Taken { rejected: 3, message: "why".to_owned() };
         assert_eq!(judged(&body, encoding), taken, "{encoding}");
         assert_eq!(kind(judged(&body, "snappy")).0, "lasting", "{encoding} by another name");
         assert_eq!(kind(judged(&body[..body.len() - 1], encoding)).0, "lasting", "{encoding}, cut");
-        let bomb = Packed::new(&answer(&"0".repeat(1 << 20)), compression).unwrap().framed();
+        let bomb = framed(&answer(&"0".repeat(1 << 20)).encode_to_vec(), compression);
         assert_eq!(kind(judged(&bomb, encoding)).0, "lasting", "{encoding}, a bomb");
     }
 }
@@ -193,11 +209,15 @@ fn hosts_of_a_fleet_have_different_phases_and_each_always_the_same() {
 
 #[test]
 fn a_request_that_does_not_shrink_is_packed_as_it_is() {
-    let packed = Packed::new(&request("a", 1), Compression::None).unwrap();
+    let packed = Packed::new(&request("a", 1).into(), Compression::None).unwrap();
     assert_eq!(packed.message(), request("a", 1).encode_to_vec());
     let framed = packed.framed();
     assert_eq!(framed[0], 0);
     assert_eq!(u64::from(u32::from_be_bytes(framed[1..5].try_into().unwrap())), packed.len());
+}
+
+fn read(request: &Request) -> ExportMetricsServiceRequest {
+    request.decode().unwrap()
 }
 
 proptest! {
@@ -216,12 +236,16 @@ proptest! {
                 whole.resource_metrics.append(&mut part);
             }
         }
-        let total = part::points(&whole);
-        match part::halves(whole.clone()) {
-            Err(same) => prop_assert!(total < 2 && same == whole),
+        let kept = Request::from(whole.clone());
+        let total = kept.points();
+        prop_assert_eq!(kept.size(), whole.encoded_len());
+        prop_assert_eq!(read(&kept), whole.clone());
+        match kept.clone().halves() {
+            Err(same) => prop_assert!(total < 2 && same == kept),
             Ok((a, b)) => {
-                prop_assert_eq!(part::points(&a), total / 2);
-                prop_assert_eq!(part::points(&b), total - total / 2);
+                prop_assert_eq!(a.points(), total / 2);
+                prop_assert_eq!(b.points(), total - total / 2);
+                let [a, b] = [a, b].map(|half| read(&half));
                 prop_assert_eq!(points(&[a.clone(), b.clone()]), points(&[whole.clone()]));
                 for half in [a, b].iter().flat_map(|half| &half.resource_metrics) {
                     prop_assert!(whole.resource_metrics.iter().any(|r| r.schema_url == half.schema_url));

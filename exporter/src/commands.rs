@@ -11,19 +11,21 @@ use clap::Parser;
 use memprov_damon::Undone;
 
 use crate::cli::{
-    Check, CheckOutput, Cli, Command, ConfigArgs, Explain, Import, Record, Replay,
-    Report as ReportArgs, ReportOutput, Run, RunOutput, Settings, Undo,
+    Cli, Command, Import, Record, Replay, Report as ReportArgs, ReportOutput, Run, RunOutput,
+    Settings, Undo,
 };
 use crate::config::{Config, Effective, LogLevel, Problem, STATE_DIR};
-use crate::encode::{Accumulator, Estimate, Options};
+use crate::encode::{Accumulator, Options};
+use crate::logging;
 use crate::otlp::Stats;
 use crate::report::Report;
 use crate::screen::{Screen, Terminal};
 use crate::socket::{ClientError, fetch, listener_pid};
 use crate::sources::regions::MARK;
-use crate::support::{HookProbe, Matrix, PagesProbe, code};
+use crate::support::{HookProbe, PagesProbe};
 use crate::table::{View, render};
-use crate::{check, logging};
+
+mod about;
 
 /// Exit statuses other than 0 (`sysexits.h` where it has a name for it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,10 +250,10 @@ fn execute(
         Command::Record(args) => record(args, env, engine, io),
         Command::Replay(args) => replay(&args, env, engine, io),
         Command::Import(args) => import(&args, env, engine, io),
-        Command::Check(args) => check(&args, env, engine, io),
-        Command::Explain(args) => explain(&args, io),
+        Command::Check(args) => about::check(&args, env, engine, io),
+        Command::Explain(args) => about::explain(&args, io),
         Command::Undo(args) => undo(&args, env, io),
-        Command::Config(args) => config(&args, env, io),
+        Command::Config(args) => about::config(&args, env, io),
     }
 }
 
@@ -436,62 +438,6 @@ fn line(document: &impl serde::Serialize) -> Result<String, Failure> {
         .map_err(|error| Failure::of(Exit::Failed, &error))
 }
 
-/// The document of `memprov check`.
-#[derive(serde::Serialize)]
-struct Checked<'a> {
-    #[serde(flatten)]
-    matrix: &'a Matrix,
-    /// Series that would be exported, at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    series: Option<Estimate>,
-}
-
-fn check(
-    args: &Check,
-    env: &[(OsString, OsString)],
-    engine: &dyn Engine,
-    io: &mut Io<'_>,
-) -> Result<(), Failure> {
-    let config = load(&args.settings, None, env)?.config;
-    (io.log)(LogLevel::Warn);
-    let (hooks, pages) = engine.probe(&config);
-    let matrix = Matrix::of(&check::probe(&config, hooks, pages));
-    let series = check::series(&config);
-    let text = match args.output {
-        CheckOutput::Json => line(&Checked { matrix: &matrix, series })?,
-        CheckOutput::Text => {
-            let series = check::render_series(series, &config.export.detail);
-            check::render(&matrix, io.terminal.color) + &series
-        }
-    };
-    io.out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;
-    match check::demand(&matrix, &args.require) {
-        check::Demand::Met(warnings) => {
-            for warning in warnings {
-                say(io, &format!("warning: {warning}"));
-            }
-            Ok(())
-        }
-        check::Demand::Failed(lines) => Err(Failure { exit: Exit::Failed, lines }),
-        check::Demand::Unknown(ids) => Err(Failure {
-            exit: Exit::Usage,
-            lines: ids
-                .iter()
-                .map(|id| format!("--require {id}: no such capability; `memprov check` lists all"))
-                .collect(),
-        }),
-    }
-}
-
-fn explain(args: &Explain, io: &mut Io<'_>) -> Result<(), Failure> {
-    let Some(told) = code::decode(&args.code) else {
-        return Err(Failure::new(Exit::Usage, "this is no support code of this version"));
-    };
-    let width = told.iter().map(|(id, _)| id.len()).max().unwrap_or(0);
-    let lines: String = told.iter().map(|(id, state)| format!("{id:width$}  {state}\n")).collect();
-    io.out.write_all(lines.as_bytes()).map_err(|error| Failure::output(&error))
-}
-
 fn undo(args: &Undo, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<(), Failure> {
     let config = load(&args.settings, None, env)?.config;
     let undone = memprov_damon::undo(&config.root, &config.state_dir.join(MARK))
@@ -503,15 +449,6 @@ fn undo(args: &Undo, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<()
         Undone::Ended => "memprov's monitor of DAMON is ended",
     };
     writeln!(io.out, "{line}").map_err(|error| Failure::output(&error))
-}
-
-fn config(args: &ConfigArgs, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<(), Failure> {
-    let effective = load(&args.settings, None, env)?;
-    if args.check {
-        return Ok(());
-    }
-    let text = effective.to_toml();
-    io.out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error))
 }
 
 #[cfg(test)]

@@ -328,14 +328,23 @@ impl Effective {
             }
             out.push('\n');
         }
-        let (taken, waiting): (Vec<_>, Vec<_>) = keys()
-            .into_iter()
-            .filter(|key| !key.starts_with("inject."))
-            .partition(|key| SWAPPED.contains(&key.as_str()));
-        out.push_str(&format!("\n# SIGHUP takes over: {}\n", taken.join(", ")));
-        out.push_str(&format!("# at the next start: {}\n", waiting.join(", ")));
+        out.push('\n');
+        out.extend(at_reload().map(|line| format!("# {line}\n")));
         out
     }
+}
+
+/// Which settings a running daemon takes over, and which count from its next start on: a line each.
+#[must_use]
+pub fn at_reload() -> [String; 2] {
+    let (taken, waiting): (Vec<_>, Vec<_>) = keys()
+        .into_iter()
+        .filter(|key| !key.starts_with("inject."))
+        .partition(|key| SWAPPED.contains(&key.as_str()));
+    [
+        format!("SIGHUP takes over: {}", taken.join(", ")),
+        format!("at the next start: {}", waiting.join(", ")),
+    ]
 }
 
 /// Keys that exist, in the order of the shipped file.

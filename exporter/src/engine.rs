@@ -13,7 +13,7 @@ use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 
 use crate::commands::{Engine, Exit, Failure, Sink, Watch};
 use crate::config::{Config, Effective};
-use crate::daemon::{self, Setup, clock_of_run};
+use crate::daemon::{self, DaemonError, Setup, clock_of_run};
 use crate::encode::{Accumulator, Options, Window};
 use crate::fuse::{Fuser, unwatched};
 use crate::import::{self, Import};
@@ -24,7 +24,7 @@ use crate::screen::Screen;
 use crate::sending::Sending;
 use crate::sources::charging::Charging;
 use crate::support::{HookProbe, PagesProbe};
-use crate::trace::{Header, Line, Reader, Scope};
+use crate::trace::{Header, Line, Problem, Reader, Scope, TraceError};
 use crate::{host, probing, symbols};
 
 /// Panes in a row that are told though nothing happened in them; a trace that is silent for longer goes on behind them.
@@ -35,6 +35,22 @@ const PANE: Duration = Duration::from_secs(60);
 
 fn failed(error: &dyn std::error::Error) -> Failure {
     Failure::of(Exit::Failed, error)
+}
+
+/// The same, and what is left of a trace that was to be written.
+fn unwritten(error: &DaemonError) -> Failure {
+    let mut failure = failed(error);
+    if let DaemonError::Trace(TraceError { path, problem: Problem::Write(_), .. }) = error {
+        let kept = path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0);
+        let trace = path.display();
+        failure.lines.push(match kept {
+            true => {
+                format!("{trace} is cut there: `memprov replay {trace}` tells what came before")
+            }
+            false => format!("{trace} holds nothing"),
+        });
+    }
+    failure
 }
 
 /// Whether both names are of one file, as far as both are there.
@@ -75,11 +91,26 @@ fn read(
     sink(&fuser.report(None, fuser.now()))
 }
 
+/// Writes a recording to a trace.
+fn copy(import: &mut Import, trace: &Path, redact: bool) -> Result<(), DaemonError> {
+    let mut recorder = Recorder::create(trace, import.header(), redact)?;
+    for line in import {
+        match line {
+            Line::End { when } => return recorder.finish(when),
+            line => recorder.write(&line)?,
+        }
+    }
+    Ok(())
+}
+
 /// Says what a recording does not tell; fails where it was not read as a whole.
 fn whole(import: &Import) -> Result<(), Failure> {
     let tally = import.tally();
     if !import.has_wall_time() {
-        tracing::warn!("the recording has no wall time: its times count from 1970");
+        tracing::warn!(
+            "the recording has no wall time, so its times count from 1970; with `perf record -k \
+             CLOCK_MONOTONIC` it has"
+        );
     }
     if tally.accesses == 0 {
         let others = tally.other_samples;
@@ -196,17 +227,7 @@ impl Engine for Local {
             let line = format!("--trace {}: this is the recording itself", trace.display());
             return Err(Failure::new(Exit::Usage, line));
         }
-        let recorder = Recorder::create(trace, import.header(), redact);
-        let mut recorder = recorder.map_err(|e| failed(&e))?;
-        for line in import.by_ref() {
-            match line {
-                Line::End { when } => {
-                    recorder.finish(when).map_err(|e| failed(&e))?;
-                    break;
-                }
-                line => recorder.write(&line).map_err(|e| failed(&e))?,
-            }
-        }
+        copy(&mut import, trace, redact).map_err(|error| unwritten(&error))?;
         whole(&import)
     }
 
@@ -313,7 +334,7 @@ impl Local {
             limit: watch.limit,
             screen,
         };
-        daemon::run(setup).map_err(|error| Failure::of(Exit::Failed, &error))
+        daemon::run(setup).map_err(|error| unwritten(&error))
     }
 }
 
@@ -328,4 +349,30 @@ fn mapped_files(pid: u32) -> BTreeMap<String, String> {
         }
     }
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+    use std::path::Path;
+
+    use super::unwritten;
+    use crate::daemon::DaemonError;
+    use crate::trace::{Problem, TraceError};
+
+    #[test]
+    fn a_trace_that_meets_a_full_disk_is_named_with_what_it_is_good_for() {
+        let full = |path: &Path| {
+            let problem = Problem::Write(Error::from(ErrorKind::StorageFull));
+            unwritten(&DaemonError::Trace(TraceError { path: path.to_owned(), line: 7, problem }))
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let name = file.path().display();
+        let empty = full(file.path());
+        assert_eq!(empty.exit.status(), 1);
+        assert!(empty.lines[0].contains("line 7") && empty.lines[1].contains("holds nothing"));
+        std::fs::write(file.path(), "{}").unwrap();
+        let half = full(file.path());
+        assert!(half.lines[1].contains(&format!("`memprov replay {name}`")), "{:?}", half.lines);
+    }
 }

@@ -81,13 +81,22 @@ impl Exporting {
             let before = self.series.panes().refused;
             let stats = exporter.shutdown(LAST);
             let panes = self.series.panes();
-            match panes.refused - before {
-                0 => tracing::info!(?stats, ?panes, "export ended"),
-                n => tracing::warn!(
-                    ?stats,
-                    ?panes,
-                    "export ended, and of what was to be sent last {n} panes did not arrive"
-                ),
+            tracing::info!(
+                requests = stats.sent,
+                refused_requests = stats.refused,
+                retries = stats.retries,
+                bytes = stats.bytes,
+                points = stats.delivered_points,
+                rejected_points = stats.rejected_points,
+                refused_points = stats.refused_points,
+                panes = panes.delivered,
+                replaced_panes = panes.replaced,
+                refused_panes = panes.refused,
+                "export ended"
+            );
+            let missed = panes.refused - before;
+            if missed > 0 {
+                tracing::warn!(panes = missed, "what was to be sent last did not arrive");
             }
         }
     }

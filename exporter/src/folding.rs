@@ -25,7 +25,7 @@ use crate::recorder::Recorder;
 use crate::reload::Reload;
 use crate::report::Report;
 use crate::socket::Refusal;
-use crate::sources::scans::{Job, chain};
+use crate::sources::scans::Job;
 use crate::sources::{Input, Outcome};
 use crate::statedir::StateDir;
 use crate::tables::Function;
@@ -395,7 +395,7 @@ impl Folding<'_> {
     fn tick(&mut self, now: MonoTime) -> Result<(), DaemonError> {
         if now >= self.look {
             self.look = now.after(LOOK);
-            self.look_around(now);
+            self.look_around(now)?;
         }
         let told = now.min(self.window.watermark());
         if self.fuser.pane_ends_by(told) {
@@ -404,13 +404,11 @@ impl Folding<'_> {
         Ok(())
     }
 
-    fn look_around(&mut self, now: MonoTime) {
+    fn look_around(&mut self, now: MonoTime) -> Result<(), DaemonError> {
         if self.plan.interval_ends(now) {
             self.cost.mark(now);
-            if let Some(recorder) = &mut self.recorder
-                && let Err(error) = recorder.flush()
-            {
-                tracing::error!(error = chain(&error), "the recording cannot be written");
+            if let Some(recorder) = &mut self.recorder {
+                recorder.flush()?;
             }
             self.list(now);
             let processes = self.fuser.ledger().spaces().count();
@@ -419,6 +417,7 @@ impl Folding<'_> {
         let jobs = self.plan.due(self.fuser.ledger(), now);
         self.send(jobs, now);
         self.fuser.forget_before(MonoTime(now.0.saturating_sub(MEMORY_NANOS)));
+        Ok(())
     }
 
     /// A pane ends, and nothing behind its end has been applied: its report is sent and shown.

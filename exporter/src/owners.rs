@@ -156,7 +156,7 @@ impl Naming<'_> {
 
     /// The owner of what was mapped during the watch by a call that was not seen, or not whole.
     fn unknown(&self, claim: &Claim) -> Owner {
-        let label = "call site unknown (stack lost)".to_owned();
+        let label = "call site unknown".to_owned();
         self.finish("mapping", label, &Made::Lost, claim)
     }
 
@@ -398,7 +398,7 @@ mod tests {
                 [(Traits::UNSEEN, StackRef::None), (Traits::INFERRED, StackRef::Lost)]
             {
                 let (kind, told, class) = named(traits, origin, stack);
-                assert_eq!((kind, &*told), ("mapping", "call site unknown (stack lost)"));
+                assert_eq!((kind, &*told), ("mapping", "call site unknown"));
                 assert_eq!(class, EvidenceClass::Inferred);
             }
         }

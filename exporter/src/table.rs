@@ -57,7 +57,8 @@ pub fn render(report: &Report, view: &View) -> String {
     let paint = Paint(view.color);
     let mut out = Vec::new();
     header(report, view.daemon, width, paint, &mut out);
-    let processes = by_space(report);
+    let (processes, bare): (Vec<_>, Vec<_>) =
+        by_space(report).into_iter().partition(|p| !imported(report) || !p.owners.is_empty());
     if processes.is_empty() && report.accesses.is_none() {
         out.push(String::new());
         out.push("No process is observed.".to_owned());
@@ -72,7 +73,12 @@ pub fn render(report: &Report, view: &View) -> String {
         let known = rest.iter().map(|p| Some(Sum::resident(p)).filter(Sum::closed));
         out.push(String::new());
         let rss = sum(known.map(|sum| sum.map(|sum| sum.parts())));
-        out.push(format!("… {} more processes, RSS {rss}", rest.len()));
+        let rss = if imported(report) { String::new() } else { format!(", RSS {rss}") };
+        out.push(format!("… {} more processes{rss}", rest.len()));
+    }
+    if !bare.is_empty() {
+        out.push(String::new());
+        out.push(format!("… without a recorded mapping: {}", bare.len()));
     }
     shared(&report.shared, view, width, paint, &mut out);
     charges::section(report, view.all, width, paint, &mut out);
@@ -116,23 +122,37 @@ fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut V
         .into_iter()
         .map(|line| paint.bold(&line)),
     );
-    let note = match (&report.accesses, &host.no_pmu) {
+    let mut notes = match (&report.accesses, &host.no_pmu) {
+        _ if imported(report) => vec![
+            format!(
+                "recorded by perf since {}",
+                clock(&report.watching_since, &report.generated_at)
+            ),
+            "mappings and accesses, neither resident bytes nor call sites".to_owned(),
+        ],
         (Some(_), _) => return,
-        (None, Some(_)) => "no access latency: no PMU",
-        (None, None) => "no access latency in this version",
+        (None, Some(_)) => vec!["no access latency: no PMU".to_owned()],
+        (None, None) => vec!["no access latency in this version".to_owned()],
     };
     let touched = |process: &Process| process.owners.iter().any(|owner| owner.touched.is_some());
     let used = report.processes.iter().any(touched);
-    let note = if used { format!("{note}; DAMON tells what is used") } else { note.to_owned() };
-    out.push(paint.dim(&elide(&note, width)));
+    notes.extend(used.then(|| "DAMON tells what is used".to_owned()));
+    out.extend(wrap(&notes, width, "").into_iter().map(|line| paint.dim(&line)));
 }
 
-/// Processes by Rss, largest first, each address space once.
+/// Whether this was recorded by perf, and has neither pages nor call sites.
+fn imported(report: &Report) -> bool {
+    report.source == "import"
+}
+
+/// Processes by Rss and then by what they have mapped, largest first, each address space once.
 fn by_space(report: &Report) -> Vec<&Process> {
     let mut seen = BTreeSet::new();
     let mut processes: Vec<&Process> =
         report.processes.iter().filter(|p| seen.insert(p.space.as_str())).collect();
-    processes.sort_by_key(|p| (std::cmp::Reverse(Sum::resident(p).parts()), p.pid));
+    let reserved = |p: &Process| p.owners.iter().filter_map(|row| row.reserved.bytes).sum::<u64>();
+    let size = |p: &Process| (Sum::resident(p).parts(), reserved(p));
+    processes.sort_by_key(|p| (std::cmp::Reverse(size(p)), p.pid));
     processes
 }
 
@@ -161,6 +181,10 @@ fn one_process(
     let title = fit(&elide(&title, room), room);
     out.push(format!("{}  {as_of}", paint.bold(&title)));
 
+    if imported(report) {
+        out.extend(rows(process, view.all, width, paint));
+        return;
+    }
     let resident = Sum::resident(process);
     out.extend(resident.lines("RSS", width, paint));
     for (name, kind) in [("huge pages", "hugetlb"), ("swap", "swap")] {
@@ -173,11 +197,10 @@ fn one_process(
     let mut facts =
         vec![format!("watching since {}", clock(&report.watching_since, &report.generated_at))];
     if process.pages_unread {
-        let why = match report.source.as_str() {
-            "import" => "no recording of perf has its pages",
-            _ => "its pages may not be read (CAP_DAC_READ_SEARCH)",
-        };
-        facts.push(format!("{why}: what owners have resident is unknown"));
+        facts.push(
+            "its pages may not be read (CAP_DAC_READ_SEARCH): what owners have resident is unknown"
+                .to_owned(),
+        );
     } else {
         facts.push(format!(
             "{} of resident predates it",
@@ -236,9 +259,14 @@ fn losses(report: &Report, width: usize, paint: Paint, out: &mut Vec<String>) {
         return;
     }
     out.push(String::new());
-    out.push(paint.alarm("Lost since the start:"));
+    let title = if imported(report) { "Lost by the recording:" } else { "Lost since the start:" };
+    out.push(paint.alarm(title));
     for (stream, count) in lost {
         let meaning = match stream.as_str() {
+            "sideband" if imported(report) => {
+                "mappings, forks and exits may be among them; perf record -m gives them more room"
+            }
+            "accesses" if imported(report) => "shares rest on fewer samples",
             "lifecycle" => {
                 "owners of the processes concerned are inferred until they are read again"
             }

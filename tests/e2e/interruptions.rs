@@ -68,6 +68,7 @@ fn a_killed_gateway_loses_nothing_of_what_was_sent() {
     scene.books_are_closed();
     assert_eq!(scene.stack.complaints(), Vec::<String>::new());
     scene.keeps_to_the_registry();
+    scene.no_request_was_refused();
     // The Collector beside memprov kept what came meanwhile.
     let panes = scene.stack.api.query("memprov_build_info[10m]").expect("a query");
     let meanwhile = |sample: &&(f64, f64)| sample.0 > killed + 1.0 && sample.0 < resumed;

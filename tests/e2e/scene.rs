@@ -172,6 +172,15 @@ impl Scene {
         assert!(!witness.points.is_empty(), "nothing came");
         assert_eq!(witness.repeated(), Vec::<String>::new());
         assert_eq!(witness.disordered(), Vec::<String>::new());
+        self.no_request_was_refused();
+    }
+
+    /// Fails when memprov's own client gave a request up, in any of its runs.
+    pub(crate) fn no_request_was_refused(&self) {
+        let witness = self.stack.witness();
+        let refused = witness.counted("memprov.export.requests", "refused");
+        assert!(!refused.is_empty(), "memprov does not say what became of its requests");
+        assert!(refused.iter().all(|count| *count == 0), "requests were refused: {refused:?}");
     }
 
     /// Fails when a request that came through is not as the registry has it.

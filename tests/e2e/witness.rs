@@ -61,6 +61,14 @@ impl Witness {
         of_metric.map(|p| p.time).collect()
     }
 
+    /// What a counter said of one outcome, at each point.
+    pub(crate) fn counted(&self, metric: &str, outcome: &str) -> Vec<u64> {
+        let named = format!("\"{outcome}\"");
+        let of_outcome = |p: &&Point| p.metric == metric && p.series.contains(&named);
+        let points = self.points.iter().filter(of_outcome);
+        points.filter_map(|p| p.value.as_ref()?.as_str()?.parse().ok()).collect()
+    }
+
     /// Series whose points came in another order than that of their times.
     pub(crate) fn disordered(&self) -> Vec<String> {
         let mut newest: BTreeMap<&str, u64> = BTreeMap::new();

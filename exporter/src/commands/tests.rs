@@ -237,6 +237,14 @@ fn config_prints_what_is_in_effect_and_check_prints_nothing() {
     assert!(done.out.contains("state_dir = \"/tmp/x\"  # --state-dir"), "{}", done.out);
     let done = call(&["config", "--check"], &[], false);
     assert_eq!((done.status, done.out.as_str()), (0, ""));
+    let nobody = &["--set", "damon.mode=active"];
+    for command in [["config", "--check"].as_slice(), &["check"]] {
+        let done = call(&[command, nobody].concat(), &[], false);
+        assert_eq!(done.status, 0, "{}", done.err);
+        assert!(done.err.contains("damon.allow is empty: nobody is watched"), "{}", done.err);
+        let done = call(&[command, nobody, &["--set", "damon.allow=*"]].concat(), &[], false);
+        assert_eq!(done.err, "");
+    }
     let done = call(&["config", "--config", "/nowhere.toml"], &[], false);
     assert_eq!(done.status, 64);
     let done = call(&["config"], &[("MEMPROV_CONFIG", "/nowhere.toml")], false);
@@ -406,6 +414,6 @@ fn a_support_code_is_explained_and_anything_else_is_wrong_usage() {
     let done = call(&["explain", "zebra"], &[], false);
     assert_eq!(
         (done.status, &*done.err),
-        (64, "memprov: this is no support code of this version\n")
+        (64, "memprov: \"zebra\" is no support code: a code of this version begins with 1\n")
     );
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Config, units};
+use super::{Config, DamonMode, units};
 
 /// Settings that are each allowed, but not together.
 pub(super) struct Contradiction {
@@ -52,6 +52,15 @@ impl Config {
             });
         }
         found
+    }
+
+    /// What holds, and does not do what it seems to be there for: a sentence each.
+    #[must_use]
+    pub fn advice(&self) -> Vec<String> {
+        let active = self.damon.mode == DamonMode::Active && self.damon.allow.0.is_empty();
+        let nobody = "damon.mode is active and damon.allow is empty: nobody is watched; set damon.allow to \
+                      comm=NAME, unit=NAME, container=ID or *";
+        active.then(|| nobody.to_owned()).into_iter().collect()
     }
 
     /// What no single type can say: the first bound that this tree violates, and its key.

@@ -3,10 +3,10 @@
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::hash::Hasher;
 
-use super::{Config, Export, Scan, layers, leaves};
+use super::{Config, Export, layers, leaves};
 
 /// The keys that a running daemon takes over; every other one counts from the next start on. In order.
-pub const SWAPPED: [&str; 16] = [
+pub const SWAPPED: [&str; 17] = [
     "export.ca",
     "export.cert",
     "export.compression",
@@ -23,6 +23,7 @@ pub const SWAPPED: [&str; 16] = [
     "export.timeout",
     "log",
     "scan.budget",
+    "scan.max_age",
 ];
 
 impl Config {
@@ -53,7 +54,7 @@ impl Config {
                 histograms: ours.histograms,
                 ..new.export.clone()
             },
-            scan: Scan { budget: new.scan.budget, ..self.scan.clone() },
+            scan: new.scan.clone(),
             ..self.clone()
         };
         let waiting = leaves(&taken)

@@ -26,6 +26,12 @@ pub enum ClientError {
         /// The socket.
         socket: PathBuf,
     },
+    /// It ended while it was asked.
+    #[error("the memprov daemon on {} ended before it answered: ask again once it runs", socket.display())]
+    Ended {
+        /// The socket.
+        socket: PathBuf,
+    },
     /// The daemon has no report for us, and says why.
     #[error("the memprov daemon has no report: {message}")]
     Refused {
@@ -84,8 +90,7 @@ pub fn fetch(state_dir: &Path, pid: Option<u32>) -> Result<Vec<u8>, ClientError>
     if bytes.is_empty() {
         return Err(match sent.and(received.map(|_| ())) {
             Err(source) if !went_away(&source) => ClientError::Io { socket, source },
-            // A daemon that ends while it is asked is no daemon any more.
-            _ => ClientError::NoDaemon { socket },
+            _ => ClientError::Ended { socket },
         });
     }
     let malformed = |message: String| ClientError::Malformed { socket: socket.clone(), message };

@@ -214,6 +214,16 @@ fn no_daemon_is_told_apart_from_a_wrong_answer() {
 }
 
 #[test]
+fn a_daemon_that_ends_while_it_is_asked_is_told_apart_from_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(path(dir.path())).unwrap();
+    let ending = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let error = fetch(dir.path(), None).unwrap_err();
+    assert!(matches!(error, ClientError::Ended { .. }), "{error}");
+    ending.join().unwrap();
+}
+
+#[test]
 fn a_path_too_long_for_a_socket_is_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();
     let deep = dir.path().join("d".repeat(120));

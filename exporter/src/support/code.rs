@@ -41,25 +41,78 @@ pub fn encode(matrix: &[Support]) -> String {
         code.push(DIGITS[usize::try_from(number % 36).unwrap_or(0)]);
         number /= 36;
     }
+    if code.is_empty() {
+        code.push(b'0');
+    }
     std::iter::once(VERSION).chain(code.into_iter().rev().map(char::from)).collect()
 }
 
-/// What a code says: capabilities with their state. `None`: it is no code of this version.
-#[must_use]
-pub fn decode(code: &str) -> Option<Vec<(&'static str, &'static str)>> {
-    let digits = code.strip_prefix(VERSION)?;
-    let number = if digits.is_empty() { 0 } else { u64::from_str_radix(digits, 36).ok()? };
+/// Why a text is no code, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodeError {
+    /// Another version, or something else.
+    #[error("a code of this version begins with {VERSION}")]
+    Version,
+    /// Nothing follows the version.
+    #[error("it ends after its first character: digits are missing")]
+    Empty,
+    /// A character that no code has.
+    #[error("character {place} is {character:?}: digits are 0 to 9 and a to z")]
+    Digit {
+        /// From 1.
+        place: usize,
+        /// Which.
+        character: char,
+    },
+    /// It tells of capabilities that this version does not know.
+    #[error("it tells of more than the {} capabilities that this version knows", CODED.len())]
+    TooLong,
+}
+
+/// What a code says: capabilities with their state.
+///
+/// # Errors
+/// When it is no code of this version.
+pub fn decode(code: &str) -> Result<Vec<(&'static str, &'static str)>, CodeError> {
+    let digits = code.strip_prefix(VERSION).ok_or(CodeError::Version)?;
+    if digits.is_empty() {
+        return Err(CodeError::Empty);
+    }
+    let mut number = 0u64;
+    for (character, place) in digits.chars().zip(2..) {
+        let wrong = CodeError::Digit { place, character };
+        let digit = character.to_digit(36).filter(|_| !character.is_uppercase()).ok_or(wrong)?;
+        number = number * 36 + u64::from(digit);
+        if number >> (2 * CODED.len()) != 0 {
+            return Err(CodeError::TooLong);
+        }
+    }
     let state = |nth: usize| STATES[usize::try_from(number >> (2 * nth) & 3).unwrap_or(0)];
-    let whole = number >> (2 * CODED.len()) == 0 && !code.contains(['+', '-']);
-    whole.then(|| CODED.iter().enumerate().map(|(nth, id)| (*id, state(nth))).collect())
+    Ok(CODED.iter().enumerate().map(|(nth, id)| (*id, state(nth))).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
-    use super::{CODED, STATES, decode, encode};
+    use super::{CODED, CodeError, STATES, decode, encode};
     use crate::trace::Support;
+
+    #[test]
+    fn what_is_wrong_with_a_code_is_told_by_its_place() {
+        let character = |place, character| CodeError::Digit { place, character };
+        for (text, wrong) in [
+            ("", CodeError::Version),
+            ("2a", CodeError::Version),
+            ("1", CodeError::Empty),
+            ("1a-b", character(3, '-')),
+            ("1A", character(2, 'A')),
+            ("1zzzzzzzzzzzzzzzzzzzzzzz", CodeError::TooLong),
+        ] {
+            assert_eq!(decode(text), Err(wrong), "{text}");
+        }
+        assert!(decode("10").unwrap().iter().all(|(_, state)| *state == STATES[0]));
+    }
 
     proptest! {
         #[test]
@@ -74,12 +127,12 @@ mod tests {
             let matrix: Vec<Support> = told.iter().map(row).collect();
             let code = encode(&matrix);
             prop_assert!(code.len() <= 7, "{code}");
-            prop_assert_eq!(decode(&code), Some(told));
+            prop_assert_eq!(decode(&code), Ok(told));
         }
 
         #[test]
         fn what_is_no_code_is_refused(text in any::<String>()) {
-            if let Some(told) = decode(&text) {
+            if let Ok(told) = decode(&text) {
                 prop_assert_eq!(told.len(), CODED.len());
             }
         }

@@ -370,6 +370,28 @@ fn a_process_that_is_watched_by_side_band_says_what_that_means() {
 }
 
 #[test]
+fn a_recording_is_told_as_one_and_not_as_a_daemon_that_knows_little() {
+    let unknown = Quantity { bytes: None, evidence: EvidenceClass::Inferred, lo: None, hi: None };
+    let mut rows = vec![owner("mapping", "call site unknown", "", 8 * MIB, 0)];
+    rows[0].resident = unknown.clone();
+    let mut small = rows.clone();
+    small[0].reserved = exact(4096);
+    let mut processes = vec![
+        process(7, "kthreadd", &[], Vec::new()),
+        process(8, "a", &[], small),
+        process(9, "b", &[], rows),
+    ];
+    processes
+        .iter_mut()
+        .for_each(|process| (process.pages_unread, process.lossless) = (true, false));
+    let mut report = report(processes);
+    report.source = "import".to_owned();
+    report.mechanism = Some("perf-sideband".to_owned());
+    report.lost = BTreeMap::from([("sideband".to_owned(), 3), ("accesses".to_owned(), 17)]);
+    golden("import.txt", &render(&report, &View::default()));
+}
+
+#[test]
 fn books_that_do_not_close_are_never_shown_as_an_equation() {
     let mut broken = book(8192, 0, 0);
     broken.control = Control { lo: 4096, hi: 4096 };

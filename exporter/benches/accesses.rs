@@ -126,6 +126,7 @@ fn series(c: &mut Criterion) {
         grain: Grain::Container,
         owners: 100,
         resources: 10,
+        exemplar_logs: false,
         max_age: Duration::from_secs(900),
         style: Style::default(),
     });

@@ -144,6 +144,7 @@ fn accumulator() -> Accumulator {
         grain: Grain::Container,
         owners: usize::MAX,
         resources: 32,
+        exemplar_logs: false,
         max_age: Duration::MAX,
         style: Style::default(),
     })

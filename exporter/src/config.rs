@@ -59,10 +59,12 @@ macro_rules! choice {
 
 mod damon;
 mod export;
+mod logs;
 pub use allow::Allow;
 pub use damon::{Damon, DamonMode, Watched};
 pub use detail::{Detail, Term};
 pub use export::{Compression, Export, Grain, Histograms, OrPreset, Preset, Protocol, Temporality};
+pub use logs::{Logs, OrExport};
 pub use pairs::{Attributes, Headers};
 
 /// The state directory unless another one is named.
@@ -80,6 +82,8 @@ pub struct Config {
     pub log: LogLevel,
     /// What leaves the host, and how often.
     pub export: Export,
+    /// Where exemplars go as log records.
+    pub logs: Logs,
     /// Reading resident pages.
     pub scan: Scan,
     /// Buffers between kernel and daemon.
@@ -203,6 +207,7 @@ impl Default for Config {
             root: PathBuf::from("/"),
             log: LogLevel::Info,
             export: Export::default(),
+            logs: Logs::default(),
             scan: Scan { budget: 0.01, max_age: Duration::from_secs(600) },
             rings: Rings { lifecycle: 4 << 20, stacks: 16 << 20 },
             first_touch: FirstTouch { enabled: true, probability: 0.01 },

@@ -4,6 +4,7 @@
 //! ```text
 //! report ─ group ─ (place, faults) ─ admission ─ rows ─ series ─ view ─ proto ─▶ shipment
 //!          whose bytes               who is named  said   life     since   messages
+//!                                                   └─ records ─▶ exemplars as logs, on request
 //! ```
 //!
 //! - **Resources.** One per container or systemd unit, one for processes in neither and the sum of all resources beyond
@@ -37,6 +38,7 @@ mod faults;
 mod group;
 mod place;
 mod proto;
+mod records;
 mod rows;
 mod series;
 #[cfg(test)]
@@ -47,6 +49,7 @@ mod words;
 pub use accumulator::{Accumulator, Options, Panes, Window};
 pub use estimate::{Estimate, estimate};
 pub(crate) use place::unit_of;
+pub use records::{Mirrored, Records};
 pub use view::Style;
 
 pub use crate::report::Identity;
@@ -79,8 +82,13 @@ impl Shared {
     }
 
     /// As [`Accumulator::pane`].
-    pub fn pane(&self, report: &Report, window: Window) {
-        self.lock().pane(report, window);
+    pub fn pane(&self, report: &Report, window: Window) -> Request {
+        self.lock().pane(report, window)
+    }
+
+    /// As [`Accumulator::mirrored`].
+    pub fn mirrored(&self, told: Option<Mirrored>) {
+        self.lock().mirrored(told);
     }
 
     /// As [`Accumulator::close`].
@@ -134,7 +142,7 @@ impl Accumulator {
     /// Takes in a report and says what would be sent of it: a line of OTLP/JSON for each request.
     #[must_use]
     pub fn json(&mut self, report: &Report, window: Window) -> Vec<String> {
-        self.pane(report, window);
+        drop(self.pane(report, window));
         let Some(shipment) = self.next() else { return Vec::new() };
         self.settle(shipment.number, Fate::Delivered);
         let line = |part: &Request| {
@@ -157,6 +165,7 @@ impl Options {
             grain: export.resources,
             owners: size(export.max_owners),
             resources: size(export.max_resources),
+            exemplar_logs: export.exemplar_logs,
             max_age: config.scan.max_age,
             style: Style { temporality: export.temporality(), histograms: export.histograms() },
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use memprov_ledger::time::MonoTime;
 
 use crate::config::Config;
-use crate::encode::{Accumulator, Options, Shared, Window};
-use crate::otlp::{Exporter, Settings, StartError};
+use crate::encode::{Accumulator, Mirrored, Options, Records, Shared, Window};
+use crate::otlp::{Exporter, Settings, StartError, Stats};
 use crate::report::Report;
 use crate::trace::Header;
 use crate::wall;
@@ -17,6 +17,9 @@ const LAST: Duration = Duration::from_secs(3);
 /// The way out; nothing where no endpoint is configured.
 pub struct Exporting {
     exporter: Option<Exporter>,
+    /// Exemplars as log records, where they are asked for.
+    logs: Option<Exporter>,
+    records: Records,
     series: Shared,
     header: Header,
 }
@@ -28,7 +31,8 @@ impl Exporting {
     /// When the endpoint is none, its TLS cannot be prepared, or the thread cannot be started.
     pub fn start(config: &Config, header: &Header) -> Result<Self, StartError> {
         let series = Shared::new(Accumulator::new(Options::of(config)));
-        let mut exporting = Self { exporter: None, series, header: header.clone() };
+        let (exporter, logs, records) = (None, None, Records::default());
+        let mut exporting = Self { exporter, logs, records, series, header: header.clone() };
         exporting.change(config)?;
         Ok(exporting)
     }
@@ -38,15 +42,33 @@ impl Exporting {
     /// # Errors
     /// As [`Self::start`]; then nothing changes.
     pub fn change(&mut self, config: &Config) -> Result<(), StartError> {
+        let identity = &self.header.identity;
+        let wanted = config.export.exemplar_logs && !config.export.endpoint.is_empty();
+        let logs = match wanted {
+            true => Some(Settings::logs(&config.export, &config.logs, identity)?.proved()?),
+            false => None,
+        };
         if config.export.endpoint.is_empty() {
             if let Some(exporter) = self.exporter.take() {
                 exporter.leave(LAST);
             }
         } else {
-            let settings = Settings::new(&config.export, &self.header.identity)?;
+            let settings = Settings::new(&config.export, identity)?;
             match &self.exporter {
                 Some(exporter) => exporter.change(settings)?,
                 None => self.exporter = Some(Exporter::start(settings, self.series.clone())?),
+            }
+        }
+        match (logs, &self.logs) {
+            (Some(settings), Some(logs)) => logs.change(settings)?,
+            (Some(settings), None) => {
+                self.logs = Some(Exporter::start(settings, self.records.clone())?);
+            }
+            (None, _) => {
+                if let Some(logs) = self.logs.take() {
+                    logs.leave(LAST);
+                }
+                self.series.mirrored(None);
             }
         }
         self.series.change(Options::of(config));
@@ -68,15 +90,34 @@ impl Exporting {
             start: wall::unix_nanos(self.header.clock, self.header.watching_since),
             end: wall::unix_nanos(self.header.clock, end),
         };
-        self.series.pane(report, window);
+        if let Some(logs) = &self.logs {
+            self.series.mirrored(Some(self.mirrored(&logs.stats())));
+        }
+        let records = self.series.pane(report, window);
         if let Some(exporter) = &self.exporter {
             exporter.poke();
+        }
+        if let Some(logs) = &self.logs
+            && records.points() > 0
+        {
+            self.records.offer(records);
+            logs.poke();
+        }
+    }
+
+    fn mirrored(&self, stats: &Stats) -> Mirrored {
+        Mirrored {
+            delivered: stats.delivered_points,
+            rejected: stats.rejected_points,
+            refused: stats.refused_points + self.records.dropped(),
         }
     }
 
     /// Sends what is left, and that all series end, for a short while.
-    pub fn finish(self, end: MonoTime) {
-        if let Some(exporter) = self.exporter {
+    pub fn finish(mut self, end: MonoTime) {
+        // Both have the same time.
+        let logs = self.logs.take().inspect(|logs| logs.leave(LAST));
+        if let Some(exporter) = self.exporter.take() {
             self.series.close(wall::unix_nanos(self.header.clock, end));
             let before = self.series.panes().refused;
             let stats = exporter.shutdown(LAST);
@@ -98,6 +139,10 @@ impl Exporting {
             if missed > 0 {
                 tracing::warn!(panes = missed, "what was to be sent last did not arrive");
             }
+        }
+        if let Some(logs) = logs {
+            let Mirrored { delivered, rejected, refused } = self.mirrored(&logs.shutdown(LAST));
+            tracing::info!(delivered, rejected, refused, "export of log records ended");
         }
     }
 }

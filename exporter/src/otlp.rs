@@ -98,7 +98,7 @@ impl Exporter {
     /// # Errors
     /// When files of TLS cannot be used, or the thread does not start.
     pub fn start<F: Feed + 'static>(settings: Settings, feed: F) -> Result<Self, StartError> {
-        let settings = settings.ready()?;
+        let settings = Arc::new(settings.proved()?);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -130,7 +130,7 @@ impl Exporter {
     /// # Errors
     /// When files of TLS cannot be used; then nothing changes.
     pub fn change(&self, settings: Settings) -> Result<(), StartError> {
-        let settings = settings.ready()?;
+        let settings = Arc::new(settings.proved()?);
         self.orders.send_modify(|order| order.settings = settings);
         Ok(())
     }
@@ -142,18 +142,14 @@ impl Exporter {
     }
 
     /// Tries once more to deliver all that the feed has, for at most `within`, and ends the thread. Waits for neither.
-    pub fn leave(self, within: Duration) {
-        self.stop(within);
-    }
-
-    fn stop(&self, within: Duration) {
+    pub fn leave(&self, within: Duration) {
         self.orders.send_modify(|order| order.stop = Some(Instant::now() + within));
     }
 
     /// The same, and waits for it.
     #[must_use]
     pub fn shutdown(self, within: Duration) -> Stats {
-        self.stop(within);
+        self.leave(within);
         if self.thread.join().is_err() {
             tracing::error!("the OTLP thread panicked");
         }

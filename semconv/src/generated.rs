@@ -878,6 +878,18 @@ pub const EXPORT_POINTS: Metric = Metric {
     ],
 };
 
+/// Log records for the OTLP endpoint, where exemplars are sent as such.
+pub const EXPORT_RECORDS: Metric = Metric {
+    name: "memprov.export.records",
+    unit: "{log_record}",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Log records for the OTLP endpoint, where exemplars are sent as such.",
+    attributes: &[
+        attribute(EXPORT_OUTCOME, Type::Text, true, export_outcome::ALL),
+    ],
+};
+
 /// Bytes of requests, compressed.
 pub const EXPORT_SIZE: Metric = Metric {
     name: "memprov.export.size",
@@ -966,6 +978,7 @@ pub const ALL: &[&Metric] = &[
     &EXPORT_REQUESTS,
     &EXPORT_PANES,
     &EXPORT_POINTS,
+    &EXPORT_RECORDS,
     &EXPORT_SIZE,
     &EXPORT_DURATION,
     &BUILD_INFO,

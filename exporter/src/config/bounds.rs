@@ -30,8 +30,11 @@ impl Config {
                 ),
             });
         }
-        let pair = [("export.cert", &self.export.cert), ("export.key", &self.export.key)];
-        for ((given, path), (missing, other)) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+        let (export, logs) = (&self.export, &self.logs);
+        let export = [("export.cert", &export.cert), ("export.key", &export.key)];
+        let logs = [("logs.cert", &logs.cert), ("logs.key", &logs.key)];
+        let pairs = [export, logs].into_iter().flat_map(|[cert, key]| [(cert, key), (key, cert)]);
+        for ((given, path), (missing, other)) in pairs {
             if !path.as_os_str().is_empty() && other.as_os_str().is_empty() {
                 found.push(Contradiction {
                     keys: [given, missing],
@@ -91,6 +94,8 @@ impl Config {
                 within("export.interval", self.export.interval, seconds(1), seconds(86_400))
             })
             .or_else(|| endpoint(&self.export.endpoint).map(|why| ("export.endpoint", why)))
+            .or_else(|| endpoint(&self.logs.endpoint).map(|why| ("logs.endpoint", why)))
+            .or_else(|| within("logs.timeout", self.logs.timeout, Duration::ZERO, seconds(600)))
             .or_else(|| {
                 within(
                     "export.timeout",

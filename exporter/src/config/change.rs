@@ -6,12 +6,13 @@ use std::hash::Hasher;
 use super::{Config, Export, layers, leaves};
 
 /// The keys that a running daemon takes over; every other one counts from the next start on. In order.
-pub const SWAPPED: [&str; 17] = [
+pub const SWAPPED: [&str; 26] = [
     "export.ca",
     "export.cert",
     "export.compression",
     "export.detail",
     "export.endpoint",
+    "export.exemplar_logs",
     "export.headers",
     "export.interval",
     "export.key",
@@ -22,6 +23,14 @@ pub const SWAPPED: [&str; 17] = [
     "export.resources",
     "export.timeout",
     "log",
+    "logs.ca",
+    "logs.cert",
+    "logs.compression",
+    "logs.endpoint",
+    "logs.headers",
+    "logs.key",
+    "logs.protocol",
+    "logs.timeout",
     "scan.budget",
     "scan.max_age",
 ];
@@ -54,6 +63,7 @@ impl Config {
                 histograms: ours.histograms,
                 ..new.export.clone()
             },
+            logs: new.logs.clone(),
             scan: new.scan.clone(),
             ..self.clone()
         };
@@ -126,9 +136,11 @@ mod tests {
             }
         }
         // A certificate and its key go together.
-        assert_eq!(untried, ["export.cert", "export.key"]);
-        let both = with(&[("export.cert", "/a"), ("export.key", "/b")]).unwrap();
-        assert_eq!(ours.taking(&both), (both, Vec::new()));
+        assert_eq!(untried, ["export.cert", "export.key", "logs.cert", "logs.key"]);
+        for [cert, key] in [["export.cert", "export.key"], ["logs.cert", "logs.key"]] {
+            let both = with(&[(cert, "/a"), (key, "/b")]).unwrap();
+            assert_eq!(ours.taking(&both), (both, Vec::new()));
+        }
         taken_over.extend(untried);
         taken_over.sort();
         assert_eq!(taken_over, SWAPPED);

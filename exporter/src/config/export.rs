@@ -47,6 +47,8 @@ pub struct Export {
     pub service_name: String,
     /// Facts of this host for the resource of the agent.
     pub resource_attributes: Attributes,
+    /// Whether exemplars are sent as log records, too.
+    pub exemplar_logs: bool,
     /// How much of each resource is told.
     pub detail: Detail,
     /// What is a resource of its own.
@@ -75,6 +77,7 @@ impl Default for Export {
             histograms: OrPreset::Preset,
             service_name: "memprov".to_owned(),
             resource_attributes: Attributes::default(),
+            exemplar_logs: false,
             detail: Detail::Kinds,
             resources: Grain::Container,
             max_resources: 32,

@@ -1,8 +1,9 @@
 //! OpenTelemetry's own variables, as settings (OTLP exporter specification, "Configuration Options"; SDK specification,
 //! "Environment Variables").
 //!
-//! Those of metrics win over the general ones, and `OTEL_SDK_DISABLED` over both. An empty variable counts as unset, and
-//! words may be written in any case, as the specification demands. Variables of other signals are not looked at.
+//! Those of a signal win over the general ones, and `OTEL_SDK_DISABLED` over both. An empty variable counts as unset, and
+//! words may be written in any case, as the specification demands. Logs go by the settings of metrics unless a variable says
+//! something of its own for them, or for metrics only. Variables of traces are not looked at.
 
 use config::ValueKind;
 
@@ -11,19 +12,21 @@ use super::layers::Setting;
 
 const GENERAL: &str = "OTEL_EXPORTER_OTLP_";
 const METRICS: &str = "OTEL_EXPORTER_OTLP_METRICS_";
+const LOGS: &str = "OTEL_EXPORTER_OTLP_LOGS_";
 
 /// How a variable's text becomes a setting's.
 type Carry = fn(&str) -> Result<String, String>;
 
-/// The end of the name of a variable that exists in general and for metrics, and the key it sets.
+/// The end of the name of a variable that exists in general and for each signal, and the key it sets in `export` or
+/// `logs`.
 const EXPORTER: [(&str, &str, Carry); 7] = [
-    ("PROTOCOL", "export.protocol", word),
-    ("HEADERS", "export.headers", as_is),
-    ("COMPRESSION", "export.compression", word),
-    ("TIMEOUT", "export.timeout", millis),
-    ("CERTIFICATE", "export.ca", as_is),
-    ("CLIENT_KEY", "export.key", as_is),
-    ("CLIENT_CERTIFICATE", "export.cert", as_is),
+    ("PROTOCOL", "protocol", word),
+    ("HEADERS", "headers", as_is),
+    ("COMPRESSION", "compression", word),
+    ("TIMEOUT", "timeout", millis),
+    ("CERTIFICATE", "ca", as_is),
+    ("CLIENT_KEY", "key", as_is),
+    ("CLIENT_CERTIFICATE", "cert", as_is),
 ];
 
 /// The name of a variable that exists once, and the key it sets.
@@ -38,7 +41,8 @@ const SINGLE: [(&str, &str, Carry); 6] = [
 
 /// Whether this variable is read here.
 pub(super) fn knows(name: &str) -> bool {
-    let shared = name.strip_prefix(METRICS).or_else(|| name.strip_prefix(GENERAL));
+    let mut prefixes = [METRICS, LOGS, GENERAL].into_iter();
+    let shared = prefixes.find_map(|prefix| name.strip_prefix(prefix));
     let shared = shared.is_some_and(|end| {
         matches!(end, "ENDPOINT" | "INSECURE") || EXPORTER.iter().any(|(name, ..)| *name == end)
     });
@@ -64,26 +68,34 @@ pub(super) fn settings(variables: &[(&str, &str)], problems: &mut Vec<Problem>) 
             message,
         }),
     };
-    let mut insecure = false;
-    for prefix in [GENERAL, METRICS] {
-        let name = format!("{prefix}INSECURE");
-        if let Some(text) = value(&name) {
-            match boolean(text) {
-                Ok(flag) => insecure = flag,
-                Err(message) => set(&name, "export.endpoint", Err(message)),
+    for (own, section, path) in [(METRICS, "export", "v1/metrics"), (LOGS, "logs", "v1/logs")] {
+        // What is general holds for logs by way of metrics, unless metrics have it otherwise.
+        let general = |end: &str| own == METRICS || value(&format!("{METRICS}{end}")).is_some();
+        let both = |end: &str| {
+            let general = general(end).then(|| format!("{GENERAL}{end}"));
+            general.into_iter().chain([format!("{own}{end}")])
+        };
+        let mut insecure = false;
+        for name in [format!("{GENERAL}INSECURE"), format!("{own}INSECURE")] {
+            match value(&name).map(boolean) {
+                Some(Ok(flag)) => insecure = flag,
+                Some(Err(message)) if own == METRICS || name.starts_with(LOGS) => {
+                    set(&name, &format!("{section}.endpoint"), Err(message));
+                }
+                Some(Err(_)) | None => {}
             }
         }
-    }
-    for prefix in [GENERAL, METRICS] {
-        let name = format!("{prefix}ENDPOINT");
-        if let Some(text) = value(&name) {
-            let url = if prefix == GENERAL { base(text) } else { whole(text) };
-            set(&name, "export.endpoint", Ok(with_scheme(&url, insecure)));
+        for name in both("ENDPOINT") {
+            if let Some(text) = value(&name) {
+                let url = if name.starts_with(own) { whole(text) } else { base(text, path) };
+                set(&name, &format!("{section}.endpoint"), Ok(with_scheme(&url, insecure)));
+            }
         }
         for (end, key, carry) in EXPORTER {
-            let name = format!("{prefix}{end}");
-            if let Some(text) = value(&name) {
-                set(&name, key, carry(text));
+            for name in both(end) {
+                if let Some(text) = value(&name) {
+                    set(&name, &format!("{section}.{key}"), carry(text));
+                }
             }
         }
     }
@@ -98,12 +110,12 @@ pub(super) fn settings(variables: &[(&str, &str)], problems: &mut Vec<Problem>) 
 }
 
 /// The URL below which each signal has its path. Without a path of its own it is left so: HTTP then appends the signal's.
-fn base(text: &str) -> String {
+fn base(text: &str, path: &str) -> String {
     let trimmed = text.trim_end_matches('/');
-    if has_path(trimmed) { format!("{trimmed}/v1/metrics") } else { trimmed.to_owned() }
+    if has_path(trimmed) { format!("{trimmed}/{path}") } else { trimmed.to_owned() }
 }
 
-/// The URL of metrics, to be used as it is; without a path it means the root.
+/// The URL of a signal, to be used as it is; without a path it means the root.
 fn whole(text: &str) -> String {
     if has_path(text) { text.to_owned() } else { format!("{text}/") }
 }

@@ -1,5 +1,6 @@
 //! OpenTelemetry's variables against each other and against everything else.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -97,6 +98,41 @@ fn the_order_is_flags_own_variables_those_of_metrics_general_ones_file() {
 }
 
 #[test]
+fn logs_go_the_way_of_metrics_but_for_what_a_variable_says_of_either() {
+    let way = |pairs: &[(&str, &str)]| {
+        let config = load(pairs).unwrap();
+        let logs = config.export.for_logs(&config.logs);
+        (logs.endpoint, String::from(logs.protocol), logs.timeout.as_millis(), logs.ca)
+    };
+    let expected = |endpoint: &str, protocol: &str, timeout, ca: &str| {
+        (endpoint.to_owned(), protocol.to_owned(), timeout, ca.into())
+    };
+    let general = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:4318/otlp"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/general"),
+    ];
+    let url = "https://c:4318/otlp/v1/logs";
+    assert_eq!(way(&general), expected(url, "http/protobuf", 10_000, "/general"));
+    let metrics = [
+        ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://prometheus:9090/api/v1/otlp/v1/metrics"),
+        ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", "/metrics"),
+    ];
+    let both = [general.as_slice(), &metrics].concat();
+    assert_eq!(way(&both), expected(url, "http/protobuf", 10_000, "/general"));
+    let logs = [
+        ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "loki:3100"),
+        ("OTEL_EXPORTER_OTLP_LOGS_INSECURE", "true"),
+        ("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "5"),
+    ];
+    let all = [both.as_slice(), &logs].concat();
+    assert_eq!(way(&all), expected("http://loki:3100/", "grpc", 5, "/general"));
+    assert_eq!(way(&[("MEMPROV_EXPORT_ENDPOINT", "http://c:4318")]).0, "http://c:4318");
+}
+
+#[test]
 fn a_target_without_scheme_is_secure_unless_it_is_said_to_be_insecure() {
     let general = ("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4317");
     for (pairs, expected) in [
@@ -140,7 +176,6 @@ fn empty_variables_and_those_of_other_signals_are_not_looked_at() {
         ("OTEL_EXPORTER_OTLP_TIMEOUT", ""),
         ("OTEL_SDK_DISABLED", ""),
         ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "smoke"),
-        ("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "soon"),
     ]);
     assert_eq!(config.unwrap(), Config::default());
 }
@@ -160,9 +195,13 @@ fn every_problem_names_its_variable_and_no_secret() {
         ("OTEL_METRIC_EXPORT_INTERVAL", "100"),
         ("OTEL_RESOURCE_ATTRIBUTES", "a"),
         ("OTEL_SDK_DISABLED", "yes"),
+        ("OTEL_EXPORTER_OTLP_LOGS_TIMEOUT", "soon"),
+        ("OTEL_EXPORTER_OTLP_LOGS_INSECURE", "0"),
+        ("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", "lz4"),
     ];
     let found = load(&wrong).unwrap_err();
-    assert_eq!(found.len(), wrong.len(), "{found:#?}");
+    let origins: BTreeSet<_> = found.iter().map(|problem| &problem.origin).collect();
+    assert_eq!(origins.len(), wrong.len(), "{found:#?}");
     for (name, _) in wrong {
         let problem = found.iter().find(|problem| problem.origin == name);
         let text = problem.unwrap_or_else(|| panic!("{name}: {found:#?}")).to_string();

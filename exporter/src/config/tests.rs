@@ -94,7 +94,10 @@ fn every_problem_of_every_source_is_reported_at_once() {
     }
     assert_eq!(found.len(), 8, "{found:#?}");
     let message = |key: &str| found.iter().find(|p| p.key == key).unwrap().to_string();
-    assert!(message("export.intervall").contains("endpoint, headers, histograms, interval"));
+    assert!(
+        message("export.intervall")
+            .contains("endpoint, exemplar_logs, headers, histograms, interval")
+    );
     assert!(
         message("export.interval")
             .ends_with("= 60: allowed: a whole number and its unit, as in 250ms, 60s, 10m, 1h")
@@ -138,6 +141,10 @@ fn values_out_of_bounds_name_their_key_and_what_is_allowed() {
         ("export.preset", "datadog"),
         ("export.temporality", "none"),
         ("export.histograms", "summary"),
+        ("export.exemplar_logs", "some"),
+        ("logs.endpoint", "loki"),
+        ("logs.protocol", "export"),
+        ("logs.timeout", "11m"),
         ("export.service_name", ""),
         ("export.resource_attributes", "=1"),
         ("export.max_owners", "0"),
@@ -189,6 +196,15 @@ fn good_values_of_every_key_are_taken_from_text() {
         ("export.histograms", "preset"),
         ("export.service_name", "agent"),
         ("export.resource_attributes", "host.name=a,k%3Dey=%C3%A9"),
+        ("export.exemplar_logs", "true"),
+        ("logs.endpoint", "http://loki:3100/otlp/v1/logs"),
+        ("logs.protocol", "http/protobuf"),
+        ("logs.compression", ""),
+        ("logs.timeout", "0s"),
+        ("logs.headers", "x=1"),
+        ("logs.ca", "/a"),
+        ("logs.cert", "/b"),
+        ("logs.key", "/c"),
         ("scan.budget", "1"),
         ("scan.max_age", "1h"),
         ("rings.lifecycle", "64KiB"),

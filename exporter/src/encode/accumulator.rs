@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memprov_semconv::Metric;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::admission::Admission;
@@ -14,12 +15,13 @@ use super::faults::Seen;
 use super::group::{Group, groups, older};
 use super::place::Place;
 use super::proto::{Packer, Point};
+use super::records::{self, Mirrored};
 use super::rows::{self, Points, Rows};
 use super::series::{Pane, Phase, Series};
 use super::view::{Style, ship};
 use super::words::order;
 use crate::config::{Detail, Grain};
-use crate::otlp::{Fate, Feed, Shipment};
+use crate::otlp::{Fate, Feed, Request, Shipment};
 use crate::report::Report;
 use crate::support::code;
 use crate::wall;
@@ -41,6 +43,8 @@ pub struct Options {
     pub owners: usize,
     /// Resources at most beside those of agent and host; the host's tells the sum of the others.
     pub resources: usize,
+    /// Whether exemplars become log records, too.
+    pub exemplar_logs: bool,
     /// Age beyond which the books of a process are a gap.
     pub max_age: Duration,
     /// How the other side wants to be told.
@@ -99,6 +103,8 @@ pub struct Accumulator {
     /// Counts, and ends of series, that nobody is told.
     lost: u64,
     panes: Panes,
+    /// Where exemplars are log records: what became of those.
+    records: Option<Mirrored>,
 }
 
 /// One resource.
@@ -136,6 +142,7 @@ impl Accumulator {
             at_stake: 0,
             lost: 0,
             panes: Panes::default(),
+            records: None,
         }
     }
 
@@ -149,12 +156,13 @@ impl Accumulator {
     }
 
     /// Takes in the report of a pane that ended at `window.end`. One that did not end later than the pane before is left
-    /// out: time does not go back.
-    pub fn pane(&mut self, report: &Report, window: Window) {
+    /// out: time does not go back. Returns the log records that were asked for.
+    pub fn pane(&mut self, report: &Report, window: Window) -> Request {
+        let mut told = ExportLogsServiceRequest::default();
         let begin = self.pane.map_or(window.start, |pane| pane.end);
         let pane = Pane { begin, end: window.end };
         if self.pane.is_some() && pane.end <= pane.begin {
-            return;
+            return told.into();
         }
         self.panes.replaced += u64::from(self.fresh);
         let Options { detail, grain, max_age, .. } = &self.options;
@@ -184,12 +192,23 @@ impl Accumulator {
                 if !member.whole {
                     rows::age(rows::process_book(), as_of, pane.end, &mut rows);
                 }
-                agent::say(report, &about.support, (self.lost, self.panes), &mut rows);
+                let export = (self.lost, self.panes, self.records);
+                agent::say(report, &about.support, export, &mut rows);
+            }
+            if self.options.exemplar_logs {
+                let records = records::of_pane(&member.resource, &rows, pane, &self.support);
+                told.resource_logs.extend(records);
             }
             self.lost += member.fold(rows, pane, &mut ending);
         }
         self.members.retain(|_, member| !member.streams.is_empty());
         (self.pane, self.fresh) = (Some(pane), true);
+        told.into()
+    }
+
+    /// What became of log records until now; `None` where there are none.
+    pub fn mirrored(&mut self, told: Option<Mirrored>) {
+        self.records = told;
     }
 
     /// The groups that get a resource of their own; that of the host takes the others in.

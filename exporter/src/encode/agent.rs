@@ -5,16 +5,18 @@ use std::sync::Arc;
 use memprov_semconv::{self as semconv, Key, difference, export_outcome, outcome, source_name};
 
 use super::accumulator::Panes;
+use super::records::Mirrored;
 use super::rows::{Amount, Number, Rows, level, measured};
 use super::words::{Word, word};
 use crate::report::{Agent, Report};
 use crate::trace::Support;
 
-/// Says all of it. Of what was exported before: counts that no shipment took along, and what became of panes.
+/// Says all of it. Of what was exported before: counts that no shipment took along, and what became of panes and of log
+/// records.
 pub(super) fn say(
     report: &Report,
     support: &[Support],
-    (lost, panes): (u64, Panes),
+    (lost, panes, records): (u64, Panes, Option<Mirrored>),
     rows: &mut Rows,
 ) {
     let told = |text: &str| Word::from(Arc::<str>::from(text));
@@ -37,6 +39,15 @@ pub(super) fn say(
     ];
     let panes = panes.iter().filter_map(|(fate, n)| count(semconv::EXPORT_OUTCOME, fate, *n));
     rows.say(&semconv::EXPORT_PANES, panes.collect::<Vec<_>>());
+    if let Some(records) = records {
+        let fates = [
+            (export_outcome::DELIVERED, records.delivered),
+            (export_outcome::REJECTED, records.rejected),
+            (export_outcome::REFUSED, records.refused),
+        ];
+        let fates = fates.iter().filter_map(|(fate, n)| count(semconv::EXPORT_OUTCOME, fate, *n));
+        rows.say(&semconv::EXPORT_RECORDS, fates.collect::<Vec<_>>());
+    }
     if report.scan_seconds.count() > 0 {
         let scans = Amount::Observed(Arc::new(report.scan_seconds.clone()));
         rows.one(&semconv::BUDGET_SCAN_DURATION, &[], Some(scans));

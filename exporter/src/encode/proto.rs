@@ -6,6 +6,7 @@ use memprov_semconv::{self as semconv, Instrument, Key, Metric as Registered};
 use opentelemetry_proto::tonic::common::v1::{
     AnyValue, InstrumentationScope, KeyValue, any_value::Value as Any,
 };
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets;
 use opentelemetry_proto::tonic::metrics::v1::{
     AggregationTemporality, DataPointFlags, Exemplar as Told, ExponentialHistogram,
@@ -219,6 +220,28 @@ fn number_point(point: &Point<'_>, flags: u32, to: &mut Vec<u8>) {
     }
 }
 
+/// An exemplar as a log record, seen at `observed`.
+pub(super) fn record(
+    metric: &Registered,
+    of: &Attributes,
+    one: &Exemplar,
+    support: &str,
+    observed: u64,
+) -> LogRecord {
+    let text = format!("{} = {} {}", metric.name, one.value, metric.unit);
+    let mut attributes = attributes(of);
+    attributes.extend(exemplar(one, support).filtered_attributes);
+    LogRecord {
+        time_unix_nano: one.at,
+        observed_time_unix_nano: observed,
+        severity_number: SeverityNumber::Info.into(),
+        event_name: "memprov.exemplar".to_owned(),
+        body: Some(AnyValue { value: Some(Any::StringValue(text)) }),
+        attributes,
+        ..Default::default()
+    }
+}
+
 /// An exemplar without trace and span: who ran then is not known. Its attributes have 65 characters at most, as
 /// OpenMetrics takes no more beside the ids.
 fn exemplar(one: &Exemplar, support: &str) -> Told {
@@ -276,7 +299,7 @@ fn header(metric: &Registered, style: Style) -> Metric {
     }
 }
 
-fn scope() -> InstrumentationScope {
+pub(super) fn scope() -> InstrumentationScope {
     InstrumentationScope {
         name: "memprov".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -42,6 +42,7 @@ fn all() -> Options {
         grain: Grain::Container,
         owners: usize::MAX,
         resources: usize::MAX,
+        exemplar_logs: false,
         max_age: Duration::from_secs(600),
         style: Style::default(),
     }

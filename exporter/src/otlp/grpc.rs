@@ -20,9 +20,6 @@ use crate::config::Compression;
 /// How a message whose flag is set is compressed.
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 
-/// The call, as the path of a URL.
-pub(super) const PATH: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
-
 /// The headers of a call that may take `timeout`.
 pub(super) fn headers(compression: Compression, timeout: Duration) -> HeaderMap {
     let mut headers = HeaderMap::new();

@@ -70,7 +70,8 @@ fn json(body: &[u8]) -> Option<ExportMetricsServiceResponse> {
     let Some(partial) = answer.get("partialSuccess") else {
         return Some(ExportMetricsServiceResponse::default());
     };
-    let rejected = match partial.get("rejectedDataPoints") {
+    let named = ["rejectedDataPoints", "rejectedLogRecords"];
+    let rejected = match named.iter().find_map(|name| partial.get(*name)) {
         Some(Value::String(text)) => text.parse().ok()?,
         Some(number) => number.as_i64()?,
         None => 0,

@@ -2,13 +2,16 @@
 //!
 //! The message of a request is a tree: resources, in them scopes, in them metrics, in them data with points. What is
 //! sent is mostly points. Each is encoded once, when it is made, and lies beside those of the same metric; the messages
-//! around them are few. So length, halves and bytes of a request are a matter of metrics, not of points.
+//! around them are few. So length, halves and bytes of a request are a matter of metrics, not of points. Log records are
+//! points of a scope.
 //!
-//! Format: Protocol Buffers, "Encoding"; opentelemetry-proto `collector/metrics/v1`, `metrics/v1`.
+//! Format: Protocol Buffers, "Encoding"; opentelemetry-proto `collector`, `metrics/v1`, `logs/v1`.
 
 use std::io::{self, Write};
 
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::logs::v1::ResourceLogs;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, metric::Data};
 use prost::{DecodeError, Message};
 
@@ -48,6 +51,11 @@ pub(crate) struct Points {
 }
 
 impl Request {
+    /// Adds what another one has.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.levels.append(&mut other.levels);
+    }
+
     /// Adds a message after the others.
     pub(crate) fn push(&mut self, level: Level) {
         self.levels.push(level);
@@ -224,6 +232,19 @@ impl From<ExportMetricsServiceRequest> for Request {
     }
 }
 
+impl From<ExportLogsServiceRequest> for Request {
+    fn from(request: ExportLogsServiceRequest) -> Self {
+        let of_resource = |mut resource: ResourceLogs| {
+            let scopes = std::mem::take(&mut resource.scope_logs).into_iter().map(|mut scope| {
+                let records = encoded(2, std::mem::take(&mut scope.log_records));
+                Level::of(2, &scope, records)
+            });
+            Level::around(1, &resource, scopes.collect())
+        };
+        Self { levels: request.resource_logs.into_iter().map(of_resource).collect() }
+    }
+}
+
 impl From<ResourceMetrics> for Level {
     fn from(mut resource: ResourceMetrics) -> Self {
         let scopes = std::mem::take(&mut resource.scope_metrics).into_iter().map(|mut scope| {
@@ -239,23 +260,23 @@ impl From<Metric> for Level {
         use std::mem::take;
         let data = metric.data.take().map(|data| match data {
             Data::Gauge(mut data) => {
-                let points = encoded(take(&mut data.data_points));
+                let points = encoded(POINT, take(&mut data.data_points));
                 Self::of(5, &data, points)
             }
             Data::Sum(mut data) => {
-                let points = encoded(take(&mut data.data_points));
+                let points = encoded(POINT, take(&mut data.data_points));
                 Self::of(7, &data, points)
             }
             Data::Histogram(mut data) => {
-                let points = encoded(take(&mut data.data_points));
+                let points = encoded(POINT, take(&mut data.data_points));
                 Self::of(9, &data, points)
             }
             Data::ExponentialHistogram(mut data) => {
-                let points = encoded(take(&mut data.data_points));
+                let points = encoded(POINT, take(&mut data.data_points));
                 Self::of(10, &data, points)
             }
             Data::Summary(mut data) => {
-                let points = encoded(take(&mut data.data_points));
+                let points = encoded(POINT, take(&mut data.data_points));
                 Self::of(11, &data, points)
             }
         });
@@ -266,9 +287,9 @@ impl From<Metric> for Level {
 /// The field of points in each kind of data.
 pub(crate) const POINT: u32 = 1;
 
-fn encoded<M: Message>(messages: Vec<M>) -> Points {
+fn encoded<M: Message>(field: u32, messages: Vec<M>) -> Points {
     let mut points = Points::default();
-    messages.iter().for_each(|message| points.push(POINT, &message.encode_to_vec()));
+    messages.iter().for_each(|message| points.push(field, &message.encode_to_vec()));
     points
 }
 

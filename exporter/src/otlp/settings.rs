@@ -1,26 +1,43 @@
 //! Where the client sends, and how: the configuration, made ready.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, Uri};
 
+use super::StartError;
 use super::pace::Pace;
 use super::tls::{self, Files};
-use super::{StartError, grpc};
-use crate::config::{Attributes, Compression, Export, Protocol, Temporality};
+use crate::config::{Attributes, Compression, Export, Logs, Protocol, Temporality};
 use crate::report::Identity;
 
-/// The path of metrics below a receiver (OTLP specification, "OTLP/HTTP Request").
-const METRICS: &str = "/v1/metrics";
+/// What is sent.
+struct Signal {
+    /// Its path below a receiver (OTLP specification, "OTLP/HTTP Request").
+    path: &'static str,
+    /// Its call of gRPC, as the path of a URL.
+    call: &'static str,
+    /// What messages add to the place.
+    named: &'static str,
+}
+
+const METRICS: Signal = Signal {
+    path: "/v1/metrics",
+    call: "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    named: "",
+};
+const LOGS: Signal = Signal {
+    path: "/v1/logs",
+    call: "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+    named: " (logs)",
+};
 
 /// Where the client sends, and how.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The URL of each request.
     pub(super) url: Uri,
-    /// What messages call it: scheme, host and port.
+    /// What messages call it: scheme, host and port, and which signal where it is not metrics.
     pub(super) place: String,
     pub(super) protocol: Protocol,
     pub(super) compression: Compression,
@@ -35,11 +52,24 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Makes the configuration ready. `identity` tells the agent from others of a fleet.
+    /// Makes the configuration ready for metrics. `identity` tells the agent from others of a fleet.
     ///
     /// # Errors
     /// When the endpoint is no URL of HTTP.
     pub fn new(export: &Export, identity: &Identity) -> Result<Self, StartError> {
+        let agent = Some((Attributes(identity.agent()), export.temporality()));
+        Ok(Self { agent, ..Self::of(export, identity, &METRICS)? })
+    }
+
+    /// The same for log records, of which the client has no metrics of its own.
+    ///
+    /// # Errors
+    /// When the endpoint is no URL of HTTP.
+    pub fn logs(export: &Export, logs: &Logs, identity: &Identity) -> Result<Self, StartError> {
+        Self::of(&export.for_logs(logs), identity, &LOGS)
+    }
+
+    fn of(export: &Export, identity: &Identity, signal: &Signal) -> Result<Self, StartError> {
         let invalid = || StartError::Endpoint { endpoint: export.endpoint.clone() };
         let parts = export.endpoint.parse::<Uri>().map_err(|_| invalid())?.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
@@ -48,17 +78,17 @@ impl Settings {
         if (scheme != Scheme::HTTP && scheme != Scheme::HTTPS) || authority.host().is_empty() {
             return Err(invalid());
         }
-        let place = format!("{scheme}://{}", shown(&authority));
+        let place = format!("{scheme}://{}{}", shown(&authority), signal.named);
         let tls = (scheme == Scheme::HTTPS).then(|| Files {
             ca: export.ca.clone(),
             cert: export.cert.clone(),
             key: export.key.clone(),
         });
         let path = match export.protocol {
-            Protocol::Grpc => PathAndQuery::from_static(grpc::PATH),
+            Protocol::Grpc => PathAndQuery::from_static(signal.call),
             // A URL without any path and one with the root are the same to a parser, not to the specification.
             Protocol::HttpProtobuf if export.endpoint.ends_with(authority.as_str()) => {
-                PathAndQuery::from_static(METRICS)
+                PathAndQuery::from_static(signal.path)
             }
             Protocol::HttpProtobuf => {
                 parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"))
@@ -74,7 +104,7 @@ impl Settings {
             tls,
             pace: Pace::of_host(&identity.host_id, export.interval, export.timeout),
             max_request: usize::try_from(export.max_request).unwrap_or(usize::MAX),
-            agent: Some((Attributes(identity.agent()), export.temporality())),
+            agent: None,
         })
     }
 
@@ -88,10 +118,10 @@ impl Settings {
     ///
     /// # Errors
     /// When files of TLS cannot be used.
-    pub(super) fn ready(self) -> Result<Arc<Self>, StartError> {
+    pub fn proved(self) -> Result<Self, StartError> {
         let proof = tls::config(self.tls.as_ref()).map(drop);
         proof.map_err(|source| StartError::Tls { place: self.place.clone(), source })?;
-        Ok(Arc::new(self))
+        Ok(self)
     }
 }
 

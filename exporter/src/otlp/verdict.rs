@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// What the server said to one request.
+/// What the server said to one request. The answers of all signals have one form in protobuf, and are read as that of
+/// metrics (opentelemetry-proto, `Export*ServiceResponse`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It has the request, but for `rejected` points. `message` says why, or gives advice.

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use prost::Message;
 use serde_json::Value;
@@ -11,8 +12,11 @@ use serde_json::Value;
 /// Requests that were taken, in order; and the port where they are.
 pub(crate) struct Receiver {
     pub(crate) port: u16,
-    requests: Arc<Mutex<Vec<Value>>>,
+    requests: Arc<Mutex<Vec<Taken>>>,
 }
+
+/// The path of a request, and its message in OTLP/JSON.
+type Taken = (String, Value);
 
 /// One point: whose it is and of which metric, its time, and all that is said, as text.
 pub(crate) struct Point {
@@ -28,7 +32,7 @@ impl Receiver {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let requests = Arc::<Mutex<Vec<Value>>>::default();
+        let requests = Arc::<Mutex<Vec<Taken>>>::default();
         let taken = Arc::clone(&requests);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -39,17 +43,26 @@ impl Receiver {
         Self { port, requests }
     }
 
-    /// What has come so far.
+    /// The points that have come so far.
     pub(crate) fn points(&self) -> Vec<Point> {
+        self.messages("/v1/metrics").iter().flat_map(points).collect()
+    }
+
+    /// The messages to one path that have come so far.
+    pub(crate) fn messages(&self, to: &str) -> Vec<Value> {
         let requests = self.requests.lock().expect("no panic");
-        requests.iter().flat_map(points).collect()
+        let to = requests.iter().filter(|(path, _)| path == to);
+        to.map(|(_, message)| message.clone()).collect()
     }
 }
 
-fn take(mut stream: BufReader<TcpStream>, taken: &Mutex<Vec<Value>>) -> std::io::Result<()> {
+fn take(mut stream: BufReader<TcpStream>, taken: &Mutex<Vec<Taken>>) -> std::io::Result<()> {
     loop {
-        let (mut length, mut line) = (0, String::new());
+        let (mut length, mut line, mut path) = (0, String::new(), String::new());
         while line != "\r\n" {
+            if let Some(to) = line.strip_prefix("POST ") {
+                path = to.split(' ').next().unwrap_or_default().to_owned();
+            }
             if let Some(number) = line.to_lowercase().strip_prefix("content-length: ") {
                 length = number.trim().parse().unwrap_or(0);
             }
@@ -60,9 +73,13 @@ fn take(mut stream: BufReader<TcpStream>, taken: &Mutex<Vec<Value>>) -> std::io:
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body)?;
-        let request =
-            ExportMetricsServiceRequest::decode(&body[..]).map_err(std::io::Error::other)?;
-        taken.lock().expect("no panic").push(serde_json::to_value(&request)?);
+        let failed = std::io::Error::other;
+        let message = if path == "/v1/logs" {
+            serde_json::to_value(ExportLogsServiceRequest::decode(&body[..]).map_err(failed)?)?
+        } else {
+            serde_json::to_value(ExportMetricsServiceRequest::decode(&body[..]).map_err(failed)?)?
+        };
+        taken.lock().expect("no panic").push((path, message));
         stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+
 use super::*;
-use crate::encode::ACCESSES;
+use crate::encode::{ACCESSES, Mirrored, Records};
 use crate::exemplar::Exemplar;
 use crate::histogram::{CYCLES, Histogram};
 use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured};
@@ -176,6 +178,69 @@ fn an_owner_with_much_access_time_is_named_before_one_with_some_more_memory() {
     let options = Options { owners: 2, ..all() };
     let request = with(&report, options);
     assert!(told(&request, "memprov.access.time").contains_key("0bremote"));
+}
+
+#[test]
+fn exemplars_are_log_records_where_these_are_asked_for_and_only_in_their_pane() {
+    let mut one = row("1", "01", 2, 3);
+    let latency = one.sums.latency.as_mut().unwrap();
+    for (at, cycles) in [(START + 1, 100.0), (START + 2, 300.0), (START - 5, 5000.0)] {
+        let sample = Exemplar::new(at, cycles, 10_007, Some("ambiguous"));
+        latency.exemplars.offer(&CYCLES, 1.0, at, sample);
+    }
+    let report = with_rows(vec![one]);
+    assert_eq!(Accumulator::new(all()).pane(&report, WINDOW).points(), 0);
+    let mut series = Accumulator::new(Options { exemplar_logs: true, ..all() });
+    series.mirrored(Some(Mirrored { delivered: 7, rejected: 1, refused: 0 }));
+    let told: ExportLogsServiceRequest = series.pane(&report, WINDOW).decode().unwrap();
+    let [resource] = &told.resource_logs[..] else { panic!("{told:?}") };
+    let whose = texts(&resource.resource.as_ref().unwrap().attributes);
+    assert_eq!(whose["container.id"], "c0ffee");
+    let records = &resource.scope_logs[0].log_records;
+    assert_eq!(records.len(), 2, "{records:?}");
+    for (record, cycles) in records.iter().zip([100, 300]) {
+        assert_eq!(record.event_name, "memprov.exemplar");
+        assert_eq!(record.observed_time_unix_nano, WINDOW.end);
+        assert!((START + 1..=START + 2).contains(&record.time_unix_nano));
+        let text = record.body.as_ref().and_then(|body| body.value.clone());
+        let expected = format!("memprov.access.latency = {cycles} {{cycle}}");
+        assert_eq!(text, Some(any_value::Value::StringValue(expected)));
+        let words = texts(&record.attributes);
+        assert_eq!((&*words["rate"], &*words["memprov.owner.id"]), ("10007", "01"));
+    }
+    let request = ship(&mut series);
+    let told = flat(&request);
+    let of = |outcome: &str| {
+        told.iter()
+            .find(|flat| {
+                flat.metric == "memprov.export.records"
+                    && flat.get("memprov.export.outcome") == outcome
+            })
+            .map(|flat| flat.value())
+    };
+    assert_eq!(["delivered", "rejected", "refused"].map(of), [Some(7), Some(1), Some(0)]);
+}
+
+#[test]
+fn records_that_nobody_takes_wait_within_a_bound_and_the_rest_is_counted() {
+    let mut latency = Histogram::default();
+    latency.exemplars.offer(&CYCLES, 1.0, 1, Exemplar::new(START + 1, 100.0, 1, None));
+    let mut one = row("1", "01", 2, 3);
+    one.sums.latency = Some(latency);
+    let mut series = Accumulator::new(Options { exemplar_logs: true, ..all() });
+    let made = series.pane(&with_rows(vec![one]), WINDOW);
+    let mut records = Records::default();
+    for _ in 0..20_000 {
+        records.offer(made.clone());
+    }
+    assert!(records.dropped() > 0);
+    let shipment = records.next().unwrap();
+    assert_eq!(shipment.parts[0].points() as u64 + records.dropped(), 20_000);
+    assert!(shipment.parts[0].size() <= 4 << 20 && !shipment.replaceable);
+    records.offer(made);
+    assert_eq!(records.next(), None, "one at a time");
+    records.settle(shipment.number, Fate::Delivered);
+    assert_eq!(records.next().unwrap().parts[0].points(), 1);
 }
 
 #[test]

@@ -5,6 +5,9 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use opentelemetry_proto::tonic::collector::logs::v1::{
+    ExportLogsPartialSuccess, ExportLogsServiceResponse,
+};
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsPartialSuccess, ExportMetricsServiceRequest, ExportMetricsServiceResponse,
 };
@@ -178,10 +181,17 @@ fn an_http_error_speaks_by_the_status_message_it_carries() {
 
 #[test]
 fn partial_success_is_read_from_messages_and_from_json() {
-    let json = br#"{"partialSuccess":{"rejectedDataPoints":"2","errorMessage":"old"}}"#;
-    let answer = reply(200, &[("content-type", "application/json")], json);
-    let verdict = plain::judge(&answer, SystemTime::UNIX_EPOCH);
-    assert_eq!(verdict, Verdict::Taken { rejected: 2, message: "old".to_owned() });
+    let taken = Verdict::Taken { rejected: 2, message: "old".to_owned() };
+    for named in ["rejectedDataPoints", "rejectedLogRecords"] {
+        let json = format!(r#"{{"partialSuccess":{{"{named}":"2","errorMessage":"old"}}}}"#);
+        let answer = reply(200, &[("content-type", "application/json")], json.as_bytes());
+        assert_eq!(plain::judge(&answer, SystemTime::UNIX_EPOCH), taken);
+    }
+    let error_message = "old".to_owned();
+    let partial = ExportLogsPartialSuccess { rejected_log_records: 2, error_message };
+    let message = ExportLogsServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    let answer = reply(200, &[("content-type", "application/x-protobuf")], &message);
+    assert_eq!(plain::judge(&answer, SystemTime::UNIX_EPOCH), taken, "that of logs is alike");
 }
 
 #[test]

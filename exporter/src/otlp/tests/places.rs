@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use crate::config::{Attributes, Config, Export, Protocol, Sources};
+use crate::config::{Attributes, Config, Export, Logs, Protocol, Sources};
 use crate::otlp::{Settings, StartError};
 use crate::report::Identity;
 
@@ -25,6 +25,24 @@ fn http_appends_the_path_of_metrics_to_a_url_without_any_and_grpc_has_its_own() 
         assert_eq!(url(endpoint, Protocol::HttpProtobuf), http);
         let place = endpoint.split('/').take(3).collect::<Vec<_>>().join("/");
         assert_eq!(url(endpoint, Protocol::Grpc), format!("{place}{call}"));
+    }
+}
+
+#[test]
+fn log_records_have_a_path_and_a_call_of_their_own_at_the_receiver_of_metrics() {
+    let call = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+    for (endpoint, http) in [
+        ("http://c:4318", "http://c:4318/v1/logs"),
+        ("https://c/otlp/v1/metrics", "https://c/otlp/v1/logs"),
+        ("http://c:4318/own", "http://c:4318/own"),
+    ] {
+        let url = |protocol| {
+            let export = Export { endpoint: endpoint.to_owned(), protocol, ..Export::default() };
+            let settings = Settings::logs(&export, &Logs::default(), &Identity::default());
+            settings.unwrap().url.to_string()
+        };
+        assert_eq!(url(Protocol::HttpProtobuf), http);
+        assert!(url(Protocol::Grpc).ends_with(call));
     }
 }
 

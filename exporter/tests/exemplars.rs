@@ -1,0 +1,126 @@
+//! Exemplars of sampled accesses, from a report to a receiver: with their metric, and on request as log records.
+
+mod receiver;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use memprov::config::{Compression, Config, Protocol};
+use memprov::exemplar::Exemplar;
+use memprov::exporting::Exporting;
+use memprov::histogram::{CYCLES, Histogram};
+use memprov::report::{AccessRow, AccessSums, Accesses, Host, Identity, Report, SCHEMA};
+use memprov::trace::{self, Clock, Header, Scope};
+use memprov_ledger::time::MonoTime;
+use memprov_ledger::touch::Sample;
+use receiver::Receiver;
+
+/// The zero of the monotonic clock, in nanoseconds since the Unix epoch.
+const ZERO: i64 = 1_790_000_000_000_000_000;
+
+fn header() -> Header {
+    Header {
+        schema: trace::SCHEMA.to_owned(),
+        version: "0".to_owned(),
+        clock: Clock { wall_at_zero: ZERO },
+        watching_since: MonoTime(0),
+        watching_ticks: None,
+        host: Host::default(),
+        scope: Scope { all: true, pids: Vec::new() },
+        sample: Sample::default(),
+        identity: Identity::default(),
+        boot_id: None,
+        support: Vec::new(),
+        redacted: false,
+    }
+}
+
+/// An owner with one sample of 300 cycles.
+fn report() -> Report {
+    let mut latency = Histogram::default();
+    latency.record(300.0, 1.0);
+    let sample = Exemplar::new(ZERO.unsigned_abs() + 5, 300.0, 1009, None);
+    latency.exemplars.offer(&CYCLES, 1.0, 1, sample);
+    let sums = AccessSums {
+        samples: BTreeMap::from([("attributed".to_owned(), 1)]),
+        timed: 1,
+        conflicts: 0,
+        latency: Some(latency),
+        methods: BTreeMap::new(),
+    };
+    let row = AccessRow {
+        space: None,
+        pid: None,
+        start_time: None,
+        cgroup: None,
+        container: None,
+        id: "aa".to_owned(),
+        kind: "mapping".to_owned(),
+        name: "main".to_owned(),
+        caller: String::new(),
+        population: "loads".to_owned(),
+        sums,
+        added: None,
+    };
+    Report {
+        schema: SCHEMA.to_owned(),
+        source: "daemon".to_owned(),
+        generated_at: "2026-09-21T14:14:20Z".to_owned(),
+        watching_since: "2026-09-21T14:13:20Z".to_owned(),
+        mechanism: None,
+        host: Host::default(),
+        processes: Vec::new(),
+        shared: Vec::new(),
+        cgroups: Vec::new(),
+        regions: Vec::new(),
+        lost: BTreeMap::new(),
+        agent: None,
+        accesses: Some(Accesses { totals: BTreeMap::new(), owners: vec![row] }),
+        scan_seconds: Histogram::default(),
+        about: None,
+    }
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn exemplars_arrive_as_log_records_while_they_are_asked_for() {
+    let receiver = Receiver::start();
+    let mut config = Config::default();
+    config.export.endpoint = format!("http://127.0.0.1:{}", receiver.port);
+    config.export.protocol = Protocol::HttpProtobuf;
+    config.export.compression = Compression::None;
+    config.export.interval = Duration::from_millis(10);
+    config.export.exemplar_logs = true;
+    let mut exporting = Exporting::start(&config, &header()).unwrap();
+    exporting.offer(&report(), MonoTime(1_000_000_000));
+    until("records", || !receiver.messages("/v1/logs").is_empty());
+    let told = &receiver.messages("/v1/logs")[0];
+    let record = &told["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0];
+    assert_eq!(record["timeUnixNano"], (ZERO + 5).to_string(), "{told}");
+    assert_eq!(record["body"]["stringValue"], "memprov.access.latency = 300 {cycle}");
+    assert_eq!(record["eventName"], "memprov.exemplar");
+    let counted = |receiver: &Receiver| {
+        let points = receiver.points();
+        let ours = points.iter().filter(|point| {
+            point.metric == "memprov.export.records" && point.series.contains("delivered")
+        });
+        let newest = ours.max_by_key(|point| point.time)?;
+        newest.told["asInt"].as_str()?.parse::<u64>().ok()
+    };
+    until("the metric", || counted(&receiver) == Some(0));
+    exporting.offer(&report(), MonoTime(2_000_000_000));
+    until("the count", || counted(&receiver) == Some(1));
+    config.export.exemplar_logs = false;
+    exporting.change(&config).unwrap();
+    let before = receiver.messages("/v1/logs").len();
+    exporting.offer(&report(), MonoTime(3_000_000_000));
+    exporting.finish(MonoTime(4_000_000_000));
+    assert_eq!(receiver.messages("/v1/logs").len(), before);
+}

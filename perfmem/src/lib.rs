@@ -13,12 +13,16 @@
 //! | `nodes` | which NUMA node a CPU and a frame belong to |
 //! | `evidence` | from records to evidence: the only file that knows both |
 //! | `pmu` | which event of the PMU would sample memory accesses, and what a trial open says |
+//! | `words` | an event as numbers, and how a PMU describes them in sysfs |
+//! | `sampler` | samples of threads or of all processes, live, by the same rings and records |
+//! | `clock` | the clock of all of it |
 //!
 //! Side-band needs CAP_PERFMON alone (or `kernel.perf_event_paranoid` of 0 or less) and no BPF. It tells that mappings
 //! came to be, grew or changed, and that processes forked, ran another program and ended. It says nothing of munmap, of
 //! mremap, of a heap that shrinks, of failed calls, and of who asked.
 #![deny(unsafe_code)]
 
+mod clock;
 pub mod data_src;
 mod evidence;
 pub mod file;
@@ -29,10 +33,14 @@ mod pmu;
 pub mod record;
 #[allow(unsafe_code, reason = "the kernel writes the ring while we read it")]
 mod ring;
+mod sampler;
 mod sideband;
 pub mod spe;
+mod words;
 
 pub use evidence::Kind;
 pub use open::OpenError;
 pub use pmu::{MemEvent, Probe, Verdict, judge, probe};
+pub use sampler::{Counts as SampleCounts, Period, SampleError, Sampled, Sampler};
 pub use sideband::{Counts, ReadError, Sideband, probe as probe_sideband};
+pub use words::{DescriptionError, Words};

@@ -7,12 +7,18 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag};
 
 use crate::record::{Format, sample};
+use crate::ring::PAGE;
 
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EACCES: i32 = 13;
-const EINVAL: i32 = 22;
+pub(crate) const EINVAL: i32 = 22;
+const EBUSY: i32 = 16;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOSPC: i32 = 28;
 const ENOSYS: i32 = 38;
+const EOPNOTSUPP: i32 = 95;
 
 /// Why there is no side-band.
 #[derive(Debug, thiserror::Error)]
@@ -53,19 +59,35 @@ pub enum OpenError {
 }
 
 /// What an error of `perf_event_open` says of this host.
-fn meaning(error: &io::Error) -> &'static str {
+pub(crate) fn meaning(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(EACCES) => ": needs CAP_PERFMON, or kernel.perf_event_paranoid of 0 or less",
         Some(EPERM) => {
             ": a policy of this host forbids it (lockdown, seccomp, a security module), or no memory may be locked"
         }
-        Some(ENOENT | ENOSYS) => ": this kernel has no perf events",
+        Some(ENOENT | ENOSYS) => ": this kernel has no such event",
+        Some(EOPNOTSUPP) => ": this hardware cannot sample it",
+        Some(EBUSY | ENOSPC) => ": somebody else has it",
+        Some(EMFILE | ENFILE) => ": it takes more open files than are allowed",
         _ => "",
     }
 }
 
 /// The form of the records of [`event`].
 pub(crate) const FORMAT: Format = Format::plain(sample::TID | sample::TIME, true);
+
+/// An event of one CPU that tells nothing itself: its ring takes what other events tell.
+pub(crate) fn silent(cpu: u32, watermark: usize) -> io::Result<Counter> {
+    let cpu = usize::try_from(cpu).map_err(io::Error::other)?;
+    let mut builder = Builder::new(Software::DUMMY);
+    builder
+        .any_pid()
+        .one_cpu(cpu)
+        .clockid(Clock::MONOTONIC)
+        .wakeup_watermark(watermark)
+        .read_format(ReadFormat::empty())
+        .build()
+}
 
 /// An event of one CPU that tells what all processes on it do to their address spaces, and nothing else. It wakes who
 /// polls it once `watermark` bytes wait. Also whether it counts what it loses, which Linux does since 6.0.
@@ -109,6 +131,12 @@ pub(crate) fn online(root: &Path) -> Result<Vec<u32>, OpenError> {
     }
 }
 
+/// Bytes of each of `rings` rings that have `room` bytes together: a power of two, and a page at least.
+pub(crate) fn each(room: u32, rings: usize) -> usize {
+    let each = usize::try_from(room).unwrap_or(PAGE) / rings.max(1);
+    if each > PAGE { 1 << each.ilog2() } else { PAGE }
+}
+
 /// CPUs of one host at most (`NR_CPUS` of x86-64).
 const CPUS: u32 = 8192;
 
@@ -145,7 +173,7 @@ mod tests {
             OpenError::Event { cpu: 3, source }.to_string()
         };
         assert!(told(13).starts_with("open side-band on CPU 3: needs CAP_PERFMON"), "{}", told(13));
-        assert!(told(1).contains("policy") && told(2).contains("no perf events"));
+        assert!(told(1).contains("policy") && told(2).contains("no such event"));
         assert_eq!(told(5), "open side-band on CPU 3");
     }
 }

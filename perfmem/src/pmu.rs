@@ -4,10 +4,9 @@
 //! verdict is a pure function of what was found there and of the error of `perf_event_open(2)`.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use perf_event::events::Dynamic;
-use perf_event::{Builder, SampleSkid};
+use crate::sampler::Sampled;
 
 /// An event that samples memory accesses with their addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +15,14 @@ pub struct MemEvent {
     pub device: String,
     /// The event of that PMU; a PMU that does nothing else has none.
     pub event: Option<&'static str>,
+}
+
+impl MemEvent {
+    /// Whether its samples are read here. Arm's SPE writes packets instead, which are not.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        !self.device.starts_with("arm_spe")
+    }
 }
 
 impl fmt::Display for MemEvent {
@@ -27,9 +34,9 @@ impl fmt::Display for MemEvent {
 /// What was found out, before it is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The event that sysfs names. `Err` is the error number of reading sysfs.
-    pub event: Result<Option<MemEvent>, i32>,
-    /// What a trial open said: nothing, or its error number. `None`: none was tried.
+    /// The events that sysfs names, the most telling first. `Err` is the error number of reading sysfs.
+    pub events: Result<Vec<MemEvent>, i32>,
+    /// What a trial open of the first said: nothing, or its error number. `None`: none was tried.
     pub trial: Option<Result<(), i32>>,
     /// `kernel.perf_event_paranoid`.
     pub paranoid: Option<i32>,
@@ -55,6 +62,8 @@ pub enum Verdict {
     },
     /// A policy forbids it (EPERM): lockdown, seccomp or a security module.
     Locked(MemEvent),
+    /// It samples only in a group that sysfs does not name (ENODATA).
+    Ungrouped(MemEvent),
     /// Somebody else holds the PMU (EBUSY).
     Busy(MemEvent),
     /// Another error.
@@ -75,6 +84,7 @@ impl Verdict {
             | Self::Untried(event)
             | Self::NotSupported(event)
             | Self::Locked(event)
+            | Self::Ungrouped(event)
             | Self::Busy(event)
             | Self::Paranoid { event, .. } => Some(event),
             Self::Failed { event, .. } => event.as_ref(),
@@ -95,6 +105,7 @@ impl fmt::Display for Verdict {
                 write!(f, "EACCES: {event}, kernel.perf_event_paranoid is {level}")
             }
             Self::Locked(event) => write!(f, "EPERM: a policy of this kernel forbids {event}"),
+            Self::Ungrouped(event) => write!(f, "ENODATA: {event} lacks the leader of its group"),
             Self::Busy(event) => write!(f, "EBUSY: somebody else uses {event}"),
             Self::Failed { event: Some(event), errno } => {
                 write!(f, "{event}: {}", std::io::Error::from_raw_os_error(*errno))
@@ -117,15 +128,16 @@ const EOPNOTSUPP: i32 = 95;
 /// What the findings mean.
 #[must_use]
 pub fn judge(probe: &Probe) -> Verdict {
-    let event = match &probe.event {
-        Ok(Some(event)) => event.clone(),
-        Ok(None) | Err(ENOENT) => return Verdict::Absent,
+    let events = match &probe.events {
+        Ok(events) => events.as_slice(),
+        Err(ENOENT) => &[],
         Err(errno) => return Verdict::Failed { event: None, errno: *errno },
     };
+    let Some(event) = events.first().cloned() else { return Verdict::Absent };
     match probe.trial {
         None => Verdict::Untried(event),
-        // Sapphire Rapids and later demand an auxiliary leader in the group: the event itself is there and allowed.
-        Some(Ok(()) | Err(ENODATA)) => Verdict::Available(event),
+        Some(Ok(())) => Verdict::Available(event),
+        Some(Err(ENODATA)) => Verdict::Ungrouped(event),
         Some(Err(ENOENT | ENODEV)) => Verdict::Absent,
         Some(Err(EOPNOTSUPP)) => Verdict::NotSupported(event),
         Some(Err(EACCES)) => Verdict::Paranoid { event, level: probe.paranoid },
@@ -138,52 +150,43 @@ pub fn judge(probe: &Probe) -> Verdict {
 /// Looks below `root`, and tries to open what it finds where that is this kernel's own sysfs.
 #[must_use]
 pub fn probe(root: &Path) -> Probe {
-    let devices = root.join("sys/bus/event_source/devices");
-    let event = discover(&devices);
-    let trial = match &event {
-        Ok(Some(event)) if root == Path::new("/") => Some(open(&devices, event)),
+    let events = discover(&root.join("sys/bus/event_source/devices"));
+    let trial = match events.as_ref().map(|events| events.first()) {
+        Ok(Some(event)) if root == Path::new("/") => Some(open(root, event)),
         _ => None,
     };
     let paranoid = std::fs::read_to_string(root.join("proc/sys/kernel/perf_event_paranoid"))
         .ok()
         .and_then(|text| text.trim().parse().ok());
-    Probe { event, trial, paranoid }
+    Probe { events, trial, paranoid }
 }
 
-/// The first event of this kind: Intel and Power `mem-loads`, AMD IBS, Arm SPE.
-fn discover(devices: &Path) -> Result<Option<MemEvent>, i32> {
+/// Events of this kind, loads first: Intel and Power `mem-loads` and `mem-stores` of each kind of core, AMD IBS, Arm SPE.
+fn discover(devices: &Path) -> Result<Vec<MemEvent>, i32> {
     let errno = |error: std::io::Error| error.raw_os_error().unwrap_or_default();
     let mut names = Vec::new();
     for entry in std::fs::read_dir(devices).map_err(errno)? {
         names.extend(entry.map_err(errno)?.file_name().into_string());
     }
     names.sort();
-    let loads = |name: &&String| devices.join(name).join("events/mem-loads").exists();
-    if let Some(device) = names.iter().find(loads) {
-        return Ok(Some(MemEvent { device: device.clone(), event: Some("mem-loads") }));
+    let mut events = Vec::new();
+    for event in ["mem-loads", "mem-stores"] {
+        let has = |name: &&String| devices.join(name).join("events").join(event).exists();
+        let of = |device: &String| MemEvent { device: device.clone(), event: Some(event) };
+        events.extend(names.iter().filter(has).map(of));
     }
     let sampler = |name: &&String| *name == "ibs_op" || name.starts_with("arm_spe");
-    Ok(names.iter().find(sampler).map(|device| MemEvent { device: device.clone(), event: None }))
+    let of = |device: &String| MemEvent { device: device.clone(), event: None };
+    events.extend(names.iter().filter(sampler).map(of));
+    Ok(events)
 }
 
 /// Opens the event, disabled, on the first CPU for all processes, and closes it again.
-fn open(devices: &Path, event: &MemEvent) -> Result<(), i32> {
-    let trial = || -> std::io::Result<()> {
-        let pmu: PathBuf = devices.join(&event.device);
-        let mut dynamic = Dynamic::builder(&pmu)?;
-        if let Some(name) = event.event {
-            dynamic.event(pmu.join("events").join(name))?;
-        }
-        let dynamic = dynamic.build().map_err(std::io::Error::other)?;
-        let mut builder = Builder::new(dynamic);
-        builder.any_pid().one_cpu(0).sample_period(1_000_003).include_kernel().include_hv();
-        if event.event.is_some() {
-            builder.precise_ip(SampleSkid::RequestZero);
-        }
-        builder.build().map(|_| ())
-    };
-    // An error without a number is of sysfs text that this crate cannot read: as good as no event.
-    trial().map_err(|error| error.raw_os_error().unwrap_or(ENOENT))
+fn open(root: &Path, event: &MemEvent) -> Result<(), i32> {
+    // A description that cannot be read is as good as no event.
+    let sampled = Sampled::memory(root, event, 0);
+    let sampled = sampled.map_err(|error| error.errno().unwrap_or(ENOENT))?;
+    sampled.trial().map_err(|error| error.raw_os_error().unwrap_or(ENOENT))
 }
 
 #[cfg(test)]
@@ -197,7 +200,7 @@ mod tests {
     }
 
     fn tried(errno: i32) -> Verdict {
-        judge(&Probe { event: Ok(Some(ibs())), trial: Some(Err(errno)), paranoid: Some(2) })
+        judge(&Probe { events: Ok(vec![ibs()]), trial: Some(Err(errno)), paranoid: Some(2) })
     }
 
     #[test]
@@ -208,6 +211,7 @@ mod tests {
             (tried(95), Verdict::NotSupported(ibs()), "EOPNOTSUPP: ibs_op//"),
             (tried(13), Verdict::Paranoid { event: ibs(), level: Some(2) }, "paranoid is 2"),
             (tried(1), Verdict::Locked(ibs()), "EPERM"),
+            (tried(61), Verdict::Ungrouped(ibs()), "ENODATA"),
             (tried(16), Verdict::Busy(ibs()), "EBUSY"),
             (tried(22), Verdict::Failed { event: Some(ibs()), errno: 22 }, "Invalid argument"),
         ];
@@ -219,16 +223,15 @@ mod tests {
 
     #[test]
     fn an_event_counts_as_available_only_after_it_opened() {
-        let found = |trial| judge(&Probe { event: Ok(Some(ibs())), trial, paranoid: None });
+        let found = |trial| judge(&Probe { events: Ok(vec![ibs()]), trial, paranoid: None });
         assert_eq!(found(None), Verdict::Untried(ibs()));
         assert_eq!(found(Some(Ok(()))), Verdict::Available(ibs()));
-        assert_eq!(found(Some(Err(61))), Verdict::Available(ibs()));
     }
 
     #[test]
     fn no_list_of_pmus_is_told_apart_from_an_unreadable_one() {
-        let without = |event| judge(&Probe { event, trial: None, paranoid: None });
-        assert_eq!(without(Ok(None)), Verdict::Absent);
+        let without = |events| judge(&Probe { events, trial: None, paranoid: None });
+        assert_eq!(without(Ok(Vec::new())), Verdict::Absent);
         assert_eq!(without(Err(2)), Verdict::Absent);
         assert_eq!(without(Err(13)), Verdict::Failed { event: None, errno: 13 });
     }
@@ -237,15 +240,22 @@ mod tests {
     fn events_are_found_below_a_root_and_not_opened_there() {
         let root = tempfile::tempdir().unwrap();
         let devices = root.path().join("sys/bus/event_source/devices");
-        assert_eq!(probe(root.path()).event, Err(2));
-        for device in ["software", "arm_spe_0", "cpu/events"] {
+        assert_eq!(probe(root.path()).events, Err(2));
+        for device in ["software", "arm_spe_0", "cpu_atom/events", "cpu_core/events"] {
             std::fs::create_dir_all(devices.join(device)).unwrap();
         }
-        let found = probe(root.path());
-        assert_eq!(found.event.unwrap().unwrap().to_string(), "arm_spe_0//");
-        assert_eq!(found.trial, None);
-        std::fs::write(devices.join("cpu/events/mem-loads"), "event=0xcd,umask=0x1").unwrap();
-        assert_eq!(probe(root.path()).event.unwrap().unwrap().to_string(), "cpu/mem-loads/");
+        let named = || -> Vec<String> {
+            probe(root.path()).events.unwrap().iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(named(), ["arm_spe_0//"]);
+        assert_eq!(probe(root.path()).trial, None);
+        for event in ["cpu_core/events/mem-loads", "cpu_atom/events/mem-loads"] {
+            std::fs::write(devices.join(event), "event=0xcd,umask=0x1").unwrap();
+        }
+        std::fs::write(devices.join("cpu_core/events/mem-stores"), "event=0xcd,umask=0x2").unwrap();
+        let core =
+            ["cpu_atom/mem-loads/", "cpu_core/mem-loads/", "cpu_core/mem-stores/", "arm_spe_0//"];
+        assert_eq!(named(), core, "each kind of core");
     }
 
     #[test]
@@ -255,7 +265,8 @@ mod tests {
         println!("this host: {verdict}");
         assert_eq!(
             verdict.event().is_none(),
-            !matches!(found.event, Ok(Some(_))) || verdict == Verdict::Absent
+            !matches!(&found.events, Ok(events) if !events.is_empty())
+                || verdict == Verdict::Absent
         );
     }
 }

@@ -3,10 +3,13 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd as _, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _, IntoRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// Offsets of `data_head`, `data_tail`, `data_offset`, `data_size` in the first page.
@@ -104,6 +107,60 @@ impl Ring {
     pub(crate) fn size(&self) -> usize {
         self.size
     }
+
+    /// Records that the event had no room for, where it was opened with `PERF_FORMAT_LOST` alone (value, lost).
+    pub(crate) fn lost(&self) -> Option<u64> {
+        let mut bytes = [0u8; 16];
+        let count = rustix::io::read(&self.event, &mut bytes).ok()?;
+        let lost = bytes.get(8..count)?.first_chunk()?;
+        Some(u64::from_ne_bytes(*lost))
+    }
+
+    /// Has another event of the same CPU write here (`PERF_EVENT_IOC_SET_OUTPUT`).
+    pub(crate) fn take_from(&self, event: &impl AsRawFd) -> io::Result<()> {
+        let here = usize::try_from(self.event.as_raw_fd()).map_err(io::Error::other)?;
+        // SAFETY: the descriptor is open for as long as what it is borrowed from. The kernel takes a descriptor as a
+        // number and writes no memory of ours.
+        unsafe {
+            let event = BorrowedFd::borrow_raw(event.as_raw_fd());
+            ioctl(event, IntegerSetter::<{ opcode::none(b'$', 5) }>::new_usize(here))
+        }?;
+        Ok(())
+    }
+}
+
+/// Sets how many events each sample stands for from now on (`PERF_EVENT_IOC_PERIOD`).
+pub(crate) fn set_period(event: &impl AsRawFd, period: u64) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as what it is borrowed from. The kernel reads 8 bytes, which live as
+    // long as the call.
+    unsafe {
+        let event = BorrowedFd::borrow_raw(event.as_raw_fd());
+        ioctl(event, Setter::<{ opcode::write::<u64>(b'$', 4) }, u64>::new(period))
+    }?;
+    Ok(())
+}
+
+/// Waits until some ring has enough. Whose CPUs went offline: their events tell nothing any more.
+///
+/// Errors: those of `poll`, but for an interruption.
+pub(crate) fn wait<'a>(
+    rings: impl Iterator<Item = (u32, &'a Ring)>,
+    wait: Duration,
+) -> io::Result<Vec<u32>> {
+    let (cpus, mut fds): (Vec<u32>, Vec<PollFd<'_>>) = rings
+        .map(|(cpu, ring)| (cpu, PollFd::from_borrowed_fd(ring.as_fd(), PollFlags::IN)))
+        .unzip();
+    let timeout = Timespec {
+        tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(wait.subsec_nanos()),
+    };
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let over = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    let gone = cpus.into_iter().zip(&fds).filter(|(_, fd)| fd.revents().intersects(over));
+    Ok(gone.map(|(cpu, _)| cpu).collect())
 }
 
 impl AsFd for Ring {

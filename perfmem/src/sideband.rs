@@ -5,24 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memprov_ledger::evidence::{Evidence, Gap, Stream};
 use memprov_ledger::time::{MonoTime, Span};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::clock::{SETTLED, nanos, now, suspended};
 use crate::evidence::{Event, Threads, event};
 use crate::open::{self, OpenError};
 use crate::record::{Body, parse, split};
-use crate::ring::{PAGE, Ring};
+use crate::ring::{self, Ring};
 
 /// How often CPUs that came are looked for, and the count of losses is read: reading it interrupts the CPU.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long after its time a record is in its ring at the latest, unless the CPU itself was stopped.
-const SETTLED: Duration = Duration::from_millis(5);
 /// Room for the largest record: a path, its fields and trailer.
 const LARGEST: usize = 4096 + 128;
 
@@ -43,8 +39,8 @@ pub struct Counts {
 
 /// Reading failed for good.
 #[derive(Debug, thiserror::Error)]
-#[error("wait for side-band records")]
-pub struct ReadError(#[source] io::Error);
+#[error("wait for records of perf")]
+pub struct ReadError(#[source] pub(crate) io::Error);
 
 /// The ring of one CPU.
 #[derive(Debug)]
@@ -83,8 +79,7 @@ impl Sideband {
     /// When one of them cannot be opened.
     pub fn open(root: &Path, room: u32) -> Result<Self, OpenError> {
         let online = open::online(root)?;
-        let each = usize::try_from(room).unwrap_or(PAGE) / online.len().max(1);
-        let size = if each > PAGE { 1 << each.ilog2() } else { PAGE };
+        let size = open::each(room, online.len());
         let mut sideband = Self {
             root: root.to_owned(),
             size,
@@ -129,7 +124,8 @@ impl Sideband {
     /// # Errors
     /// When the rings cannot be waited for.
     pub fn poll(&mut self, wait: Duration, out: &mut Vec<Evidence>) -> Result<MonoTime, ReadError> {
-        let gone = self.wait(wait)?;
+        let rings = self.cpus.iter().map(|(cpu, of)| (*cpu, &of.ring));
+        let gone = ring::wait(rings, wait).map_err(ReadError)?;
         let begun = now();
         let settled = self.begun.min(MonoTime(begun.0.saturating_sub(nanos(SETTLED))));
         let cpus: Vec<u32> = self.cpus.keys().copied().collect();
@@ -149,26 +145,6 @@ impl Sideband {
             out.extend(self.threads.lifecycle(event, suspended).map(Evidence::Lifecycle));
         }
         Ok(settled)
-    }
-
-    /// Waits until some ring has enough. CPUs that went offline: their events tell nothing any more.
-    fn wait(&self, wait: Duration) -> Result<Vec<u32>, ReadError> {
-        let mut fds: Vec<PollFd<'_>> = self
-            .cpus
-            .values()
-            .map(|cpu| PollFd::from_borrowed_fd(cpu.ring.as_fd(), PollFlags::IN))
-            .collect();
-        let timeout = Timespec {
-            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(wait.subsec_nanos()),
-        };
-        match poll(&mut fds, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(ReadError(error.into())),
-        }
-        let over = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-        let gone = self.cpus.keys().zip(&fds).filter(|(_, fd)| fd.revents().intersects(over));
-        Ok(gone.map(|(cpu, _)| *cpu).collect())
     }
 
     fn read(&mut self, number: u32, begun: MonoTime, out: &mut Vec<Evidence>) {
@@ -198,7 +174,7 @@ impl Sideband {
         // A full ring has no room for the record that says so.
         let suspect = lost > 0 || count + LARGEST > cpu.ring.size() || begun >= self.look;
         if cpu.counts && suspect {
-            let total = counted(&cpu.ring).unwrap_or(cpu.lost);
+            let total = cpu.ring.lost().unwrap_or(cpu.lost);
             lost = total.saturating_sub(cpu.lost);
             cpu.lost = total;
         }
@@ -236,14 +212,6 @@ fn gap_of(when: Span, lost: u64) -> Evidence {
     Evidence::Gap(Gap { when, stream: Stream::Sideband, lost, whose: None })
 }
 
-/// The event's count of records that it had no room for (`PERF_FORMAT_LOST`: value, lost).
-fn counted(ring: &Ring) -> Option<u64> {
-    let mut bytes = [0u8; 16];
-    let count = rustix::io::read(ring.as_fd(), &mut bytes).ok()?;
-    let lost = bytes.get(8..count)?.first_chunk()?;
-    Some(u64::from_ne_bytes(*lost))
-}
-
 /// Whether side-band works here, by trying: it is opened, a thread is made, and its record must come.
 ///
 /// # Errors
@@ -262,24 +230,4 @@ pub fn probe(root: &Path) -> Result<(), OpenError> {
         )
     });
     if heard { Ok(()) } else { Err(OpenError::Silent) }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn read_clock(id: ClockId) -> Duration {
-    let time = clock_gettime(id);
-    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
-}
-
-fn now() -> MonoTime {
-    MonoTime(nanos(read_clock(ClockId::Monotonic)))
-}
-
-/// How long the host was suspended since boot.
-fn suspended() -> Duration {
-    let awake = read_clock(ClockId::Monotonic);
-    read_clock(ClockId::Boottime).saturating_sub(awake)
 }

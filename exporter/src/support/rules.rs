@@ -246,7 +246,7 @@ fn pmu(verdict: &Verdict) -> Capability {
         Verdict::Busy(_) => {
             "end the other profiler, or free the counter that the NMI watchdog holds"
         }
-        Verdict::Failed { .. } => "see the error; report it if the host has such a PMU",
+        Verdict::Ungrouped(_) | Verdict::Failed { .. } => "see the error; report it if the host has such a PMU",
     };
     let reason = match verdict {
         Verdict::Available(event) => {

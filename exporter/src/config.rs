@@ -4,6 +4,7 @@
 //! each source is tried alone on the defaults, so that every problem is reported at once, with its place, also
 //! where a later source overrides it. Then the crate `config` merges them, and each value keeps its origin.
 
+mod access;
 mod allow;
 mod bounds;
 mod change;
@@ -60,6 +61,7 @@ macro_rules! choice {
 mod damon;
 mod export;
 mod logs;
+pub use access::Access;
 pub use allow::Allow;
 pub use damon::{Damon, DamonMode, Watched};
 pub use detail::{Detail, Term};
@@ -94,6 +96,8 @@ pub struct Config {
     pub hooks: Hooks,
     /// Which memory is used, as DAMON finds.
     pub damon: Damon,
+    /// Which memory is accessed, as perf samples.
+    pub access: Access,
     /// Losses made on purpose, for tests. Not in the shipped file.
     pub inject: Inject,
 }
@@ -119,6 +123,9 @@ pub struct Rings {
     /// Copied stacks, up to 8 KiB each.
     #[serde(with = "units::size")]
     pub stacks: u32,
+    /// Sampled accesses and faults, some 80 bytes each.
+    #[serde(with = "units::size")]
+    pub accesses: u32,
 }
 
 /// Who touched pages first.
@@ -209,10 +216,11 @@ impl Default for Config {
             export: Export::default(),
             logs: Logs::default(),
             scan: Scan { budget: 0.01, max_age: Duration::from_secs(600) },
-            rings: Rings { lifecycle: 4 << 20, stacks: 16 << 20 },
+            rings: Rings { lifecycle: 4 << 20, stacks: 16 << 20, accesses: 4 << 20 },
             first_touch: FirstTouch { enabled: true, probability: 0.01 },
             hooks: Hooks { mechanism: Mechanism::Auto },
             damon: Damon::default(),
+            access: Access::default(),
             inject: Inject::default(),
         }
     }

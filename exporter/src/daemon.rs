@@ -30,7 +30,7 @@ use crate::reload::Reload;
 use crate::screen::Screen;
 use crate::socket::{Handler, Refusal, Server, ServerError};
 use crate::sources::scans::chain;
-use crate::sources::{Input, hooks, names, regions, scans, sideband};
+use crate::sources::{Input, accesses, hooks, names, regions, scans, sideband};
 use crate::statedir::{StateDir, StateDirError};
 use crate::support::{HookProbe, HookState, Matrix, PagesProbe};
 use crate::symbols::ModuleSource;
@@ -200,7 +200,7 @@ pub fn run(setup: Setup<'_>) -> Result<(), DaemonError> {
     folding.detach.store(true, Ordering::Relaxed);
     // The thread may wait for room in the inbox.
     drop(inputs);
-    for thread in [started.thread, started.regions].into_iter().flatten() {
+    for thread in [started.thread, started.regions, started.accesses].into_iter().flatten() {
         let name = thread.thread().name().unwrap_or_default().to_owned();
         if thread.join().is_err() {
             tracing::error!(name, "a thread panicked");
@@ -239,6 +239,7 @@ struct Started {
     watch: Watch,
     thread: Option<std::thread::JoinHandle<()>>,
     regions: Option<std::thread::JoinHandle<()>>,
+    accesses: Option<std::thread::JoinHandle<()>>,
     probes: Vec<HookProbe>,
     tax: Option<Tax>,
     seed: u32,
@@ -260,6 +261,7 @@ impl Started {
             watch: Watch::Nobody,
             thread: None,
             regions: None,
+            accesses: None,
             probes: Vec::new(),
             tax: None,
             seed: host::random_seed(),
@@ -274,6 +276,7 @@ impl Started {
             started.sideband(setup, inbox, detach);
         }
         started.regions(setup, inbox, detach);
+        started.accesses(setup, inbox, detach);
         started
     }
 
@@ -390,6 +393,40 @@ impl Started {
                     "nobody listens to DAMON: what memory is used is not told"
                 );
             }
+        }
+    }
+
+    fn accesses(&mut self, setup: &Setup<'_>, inbox: &SyncSender<Input>, detach: &Arc<AtomicBool>) {
+        let config = &setup.config;
+        let asked = config.access.pmu || !config.access.faults.0.is_empty();
+        if !asked || detach.load(Ordering::Relaxed) {
+            self.probes.extend(probing::unsampled(&config.access));
+            return;
+        }
+        let options = accesses::Options {
+            root: config.root.clone(),
+            room: config.rings.accesses,
+            access: config.access.clone(),
+            pids: setup.pids.clone(),
+            seed: self.seed,
+        };
+        let started = accesses::start(options, inbox.clone(), Arc::clone(detach));
+        self.probes.extend(probing::sampled(&config.access, &started));
+        match started {
+            Ok(accesses::Started { pmu, thread }) => {
+                match pmu {
+                    Some(Ok(events)) => tracing::info!(?events, "memory accesses are sampled"),
+                    Some(Err(error)) => {
+                        tracing::error!(error = chain(&error), "no memory access is sampled");
+                    }
+                    None => {}
+                }
+                self.accesses = thread;
+            }
+            Err(error) => tracing::error!(
+                error = chain(&error),
+                "no memory access and no page fault is sampled"
+            ),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::report::{About, Report};
 use crate::screen::Screen;
 use crate::sending::Sending;
 use crate::sources::charging::Charging;
-use crate::support::{HookProbe, PagesProbe};
+use crate::support::{HookProbe, PMU, PagesProbe};
 use crate::trace::{Header, Line, Problem, Reader, Scope, TraceError};
 use crate::{host, probing, symbols};
 
@@ -310,6 +310,9 @@ impl Engine for Local {
         let mut hooks = probing::hooks(&memprov_bpf::probe());
         hooks.extend(probing::sideband(&memprov_perfmem::probe_sideband(&config.root)));
         hooks.push(probing::regions(memprov_bpf::Regions::listen().err().as_ref()));
+        let of_pmu = |row: &HookProbe| row.id == PMU;
+        hooks.extend(probing::unsampled(&config.access).into_iter().filter(of_pmu));
+        hooks.push(probing::faults(&memprov_perfmem::probe_faults(&config.root)));
         let scanner = Scanner::new(Proc::at(&config.root), ScanOptions::default());
         let pages = probing::pages(&config.root, &scanner);
         (hooks, pages)

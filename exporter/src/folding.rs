@@ -152,7 +152,9 @@ impl Folding<'_> {
                     self.window.passed(Source::Hooks, upto);
                 }
             }
-            Input::Regions(found) => found.into_iter().for_each(|found| self.window.push(found)),
+            Input::Regions(found) | Input::Sampled(found) => {
+                found.into_iter().for_each(|found| self.window.push(found))
+            }
             Input::Counted(run_time) => self.cost.counted(run_time),
             Input::HooksEnded(why) => {
                 tracing::error!(

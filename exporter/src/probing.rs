@@ -6,8 +6,12 @@ use memprov_bpf::HookStatus;
 use memprov_ledger::evidence::EvidenceClass;
 use memprov_proc::{RssAccuracy, Scanner};
 
+use crate::config::Access;
+use crate::sources::accesses::{StartError, Started};
 use crate::sources::scans::chain;
-use crate::support::{Class, HookProbe, HookState, Matrix, PagesProbe, SIDEBAND, State};
+use crate::support::{
+    Class, FAULTS, HookProbe, HookState, Matrix, PMU, PagesProbe, SIDEBAND, State,
+};
 use crate::trace::Support;
 
 /// What came of the hooks.
@@ -60,6 +64,65 @@ pub fn regions<E: std::error::Error>(refused: Option<&E>) -> HookProbe {
     let (id, mechanism) = ("regions".to_owned(), "damon_aggregated".to_owned());
     HookProbe { id, state, mechanism, reason }
 }
+
+/// What is sampled by the PMU, and whose faults are.
+#[must_use]
+pub fn sampled(access: &Access, tried: &Result<Started, StartError>) -> Vec<HookProbe> {
+    let of = |id: &str, state, mechanism: &str, reason: String| HookProbe {
+        id: id.to_owned(),
+        state,
+        mechanism: mechanism.to_owned(),
+        reason,
+    };
+    let refused = |error: &StartError| (HookState::Refused, String::new(), chain(error));
+    let mut rows = unsampled(access);
+    if access.pmu {
+        let (state, events, reason) = match tried {
+            Ok(Started { pmu: Some(Ok(events)), .. }) => {
+                (HookState::Attached, events.join(", "), String::new())
+            }
+            Ok(Started { pmu: Some(Err(error)), .. }) | Err(error) => refused(error),
+            Ok(Started { pmu: None, .. }) => return rows,
+        };
+        rows.push(of(PMU, state, &events, reason));
+    }
+    if !access.faults.0.is_empty() {
+        let (state, reason) = match tried {
+            Ok(_) => (HookState::Attached, String::new()),
+            Err(error) => (HookState::Refused, chain(error)),
+        };
+        rows.push(of(FAULTS, state, EVENTS, reason));
+    }
+    rows
+}
+
+/// What is not sampled because nobody asks for it.
+#[must_use]
+pub fn unsampled(access: &Access) -> Vec<HookProbe> {
+    let off = |id: &str, reason: &str| HookProbe {
+        id: id.to_owned(),
+        state: HookState::Unsupported,
+        mechanism: String::new(),
+        reason: reason.to_owned(),
+    };
+    let pmu = (!access.pmu).then(|| off(PMU, "access.pmu is off"));
+    let faults = access.faults.0.is_empty().then(|| off(FAULTS, "access.faults names nobody"));
+    pmu.into_iter().chain(faults).collect()
+}
+
+/// What came of a trial to be told a page fault.
+#[must_use]
+pub fn faults<E: std::error::Error>(tried: &Result<(), E>) -> HookProbe {
+    let (state, reason) = match tried {
+        Ok(()) => (HookState::Attached, String::new()),
+        Err(error) => (HookState::Refused, chain(error)),
+    };
+    let (id, mechanism) = (FAULTS.to_owned(), EVENTS.to_owned());
+    HookProbe { id, state, mechanism, reason }
+}
+
+/// The events that page faults are told by.
+const EVENTS: &str = "minor-faults, major-faults";
 
 /// How pages can be read below `root`.
 #[must_use]

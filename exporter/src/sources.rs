@@ -4,13 +4,16 @@
 //!  hooks thread: rings -> unwind ─────┐   or, where no hooks load:
 //!  sideband thread: rings of perf ────┤
 //!  regions thread: DAMON's findings ──┤
+//!  accesses thread: rings of perf ────┤
 //!  scan thread: jobs -> /proc ────────┤ bounded inbox ─▶ fuser thread
 //!  names thread: functions -> names ──┘
 //! ```
 //! A full inbox makes the hooks thread wait: the rings then fill, and the kernel side counts the loss by process,
 //! which is narrower than any loss here would be.
 
+pub mod accesses;
 pub mod charging;
+mod chosen;
 pub mod hooks;
 pub mod names;
 pub mod regions;
@@ -38,6 +41,8 @@ pub enum Input {
     },
     /// What monitors of memory found. Nobody waits for it: it may come after what happened later.
     Regions(Vec<Evidence>),
+    /// What perf sampled: accesses, faults, and what was lost of them. Nobody waits for it, either.
+    Sampled(Vec<Evidence>),
     /// What the hooks' programs cost while they were counted.
     Counted(RunTime),
     /// The hooks, or what stands in their place, ended; with the reason.

@@ -9,12 +9,19 @@ use serde::{Deserialize, Serialize};
 mod calls;
 pub mod code;
 mod rules;
+mod samples;
 
 /// The schema of `memprov check --output json`.
 pub const SCHEMA: &str = "memprov.check/1";
 
 /// The mechanism that serves where no BPF program loads.
 pub const SIDEBAND: &str = "perf-sideband";
+
+/// The kind of hook that samples memory accesses.
+pub const PMU: &str = "pmu";
+
+/// The kind of hook that tells page faults with their frames.
+pub const FAULTS: &str = "faults";
 
 /// Whether a capability is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -127,7 +134,7 @@ pub enum OwnMonitor {
 /// One kind of hook by one mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookProbe {
-    /// `mapping`, `compat`, `process`, `first_touch` or `regions`.
+    /// `mapping`, `compat`, `process`, `first_touch`, `regions`, [`PMU`] or [`FAULTS`].
     pub id: String,
     /// What came of it.
     pub state: HookState,

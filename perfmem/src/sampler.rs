@@ -4,6 +4,8 @@
 //! is watched: that of its parent's is left out. So is what a thread does that has events of its own, though another one made
 //! it: nothing is told twice. The thread of a number that is another's within a second may be taken for that one.
 
+mod cpu;
+mod pace;
 mod period;
 mod sampled;
 
@@ -13,25 +15,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use memprov_ledger::evidence::{Access, Evidence, Gap, Stream};
+use memprov_ledger::evidence::Evidence;
 use memprov_ledger::identity::Tgid;
 use memprov_ledger::time::{MonoTime, Span};
 
+use self::cpu::{Cpu, Open, State, Watched, Whose, gap_of};
+use self::pace::Pace;
 use self::period::{KEPT, Random};
-use self::sampled::{BASE, Event};
 use crate::clock::{SETTLED, nanos, now};
-use crate::evidence::{Kind, access};
+use crate::evidence::Kind;
 use crate::nodes::Nodes;
 use crate::open::{self, OpenError, meaning};
-use crate::record::{Body, Format, event_id, parse, split};
 use crate::ring::{self, Ring};
 use crate::sideband::ReadError;
 
+pub use self::cpu::Counts;
 pub use self::period::Period;
 pub use self::sampled::Sampled;
 
-/// Room for the largest record.
-const LARGEST: usize = 256;
 /// How often CPUs and threads that went are looked for.
 const LOOK: Duration = Duration::from_secs(1);
 /// Events at most: each is an open file.
@@ -65,6 +66,9 @@ pub enum SampleError {
         #[source]
         source: io::Error,
     },
+    /// They open, and a page that was just touched is not told.
+    #[error("faults are sampled, and none is told")]
+    Silent,
     /// It would take too many events.
     #[error("process {}: events of {threads} threads on each CPU are more than {EVENTS} in all", tgid.0)]
     Many {
@@ -75,58 +79,6 @@ pub enum SampleError {
     },
 }
 
-/// What was read since the start. Counts of records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Read.
-    pub read: u64,
-    /// Samples that became evidence.
-    pub told: u64,
-    /// Samples left out: of a child of a process that is watched, told by the events of another thread, or of an event that
-    /// was closed meanwhile.
-    pub others: u64,
-    /// Lost for want of room.
-    pub lost: u64,
-    /// Records that say that some were lost.
-    pub lost_records: u64,
-    /// That could not be parsed; what followed in the same reading of a ring is lost with them.
-    pub broken: u64,
-    /// Times that an event was held back.
-    pub throttled: u64,
-}
-
-/// An event on one CPU.
-#[derive(Debug)]
-struct Open {
-    event: Event,
-    /// Whose it is; `None`: of all processes.
-    thread: Option<(Tgid, u32)>,
-    kind: Kind,
-    period: Period,
-    grain: u64,
-    /// Samples since the period was drawn.
-    sampled: u32,
-    /// Its count of losses at the last reading.
-    lost: u64,
-}
-
-#[derive(Debug)]
-struct Cpu {
-    ring: Ring,
-    /// By id.
-    events: HashMap<u64, Open>,
-    /// When all counts of losses were right: what is lost is later.
-    checked: MonoTime,
-}
-
-/// A process whose events are open.
-#[derive(Debug)]
-struct Watched {
-    events: Arc<[Sampled]>,
-    /// Threads that were made while events were opened, and have their own: they may have those of their maker, too.
-    late: BTreeSet<u32>,
-}
-
 /// Samples of this host.
 #[derive(Debug)]
 pub struct Sampler {
@@ -134,18 +86,11 @@ pub struct Sampler {
     /// Bytes of one ring.
     size: usize,
     cpus: BTreeMap<u32, Cpu>,
-    /// Sampled of all processes.
-    all: Vec<Sampled>,
-    watched: BTreeMap<Tgid, Watched>,
-    nodes: Nodes,
+    state: State,
     random: Random,
-    /// Read, and held back.
-    held: Vec<Access>,
     /// Begin of the last reading.
     begun: MonoTime,
     look: MonoTime,
-    counts: Counts,
-    bytes: Vec<u8>,
 }
 
 impl Sampler {
@@ -160,15 +105,10 @@ impl Sampler {
             root: root.to_owned(),
             size: open::each(room, online.len()),
             cpus: BTreeMap::new(),
-            all: Vec::new(),
-            watched: BTreeMap::new(),
-            nodes: Nodes::default(),
+            state: State::default(),
             random: Random::new(seed),
-            held: Vec::new(),
             begun: now(),
             look: now().after(LOOK),
-            counts: Counts::default(),
-            bytes: Vec::new(),
         };
         for cpu in online {
             sampler.add(cpu)?;
@@ -186,18 +126,18 @@ impl Sampler {
 
     /// Which node CPUs and frames belong to, from now on.
     pub fn set_nodes(&mut self, nodes: Nodes) {
-        self.nodes = nodes;
+        self.state.nodes = nodes;
     }
 
     /// What was read so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.counts
+        self.state.counts
     }
 
     /// Whose events are open.
     pub fn watched(&self) -> impl Iterator<Item = Tgid> + '_ {
-        self.watched.keys().copied()
+        self.state.watched.keys().copied()
     }
 
     /// Samples an event of all processes.
@@ -205,15 +145,17 @@ impl Sampler {
     /// # Errors
     /// When it does not open on every CPU; then it is open on none.
     pub fn sample(&mut self, event: Sampled) -> Result<(), SampleError> {
-        let before: BTreeSet<u64> = self.ids().collect();
+        let number = self.state.all.len();
+        let rate = if let Period::Paced(rate) = event.period { rate } else { 1 };
+        self.state.all.push((event.clone(), Pace::new(rate, now()), 0));
         let cpus: Vec<u32> = self.cpus.keys().copied().collect();
         for cpu in cpus {
-            if let Err(source) = self.begin(cpu, &event, None) {
-                self.keep(|id, _| before.contains(&id));
+            if let Err(source) = self.begin(cpu, &event, Whose::All(number)) {
+                self.state.all.truncate(number);
+                self.keep(|open| open.whose != Whose::All(number));
                 return Err(SampleError::Event { event: event.name, cpu, source });
             }
         }
-        self.all.push(event);
         Ok(())
     }
 
@@ -222,12 +164,12 @@ impl Sampler {
     /// # Errors
     /// When one of them does not open; then none is open.
     pub fn watch(&mut self, tgid: Tgid, events: &Arc<[Sampled]>) -> Result<(), SampleError> {
-        if self.watched.contains_key(&tgid) {
+        if self.state.watched.contains_key(&tgid) {
             return Ok(());
         }
         match self.watch_threads(tgid, events) {
             Ok(late) => {
-                self.watched.insert(tgid, Watched { events: Arc::clone(events), late });
+                self.state.watched.insert(tgid, Watched { events: Arc::clone(events), late });
                 Ok(())
             }
             Err(error) => {
@@ -254,7 +196,7 @@ impl Sampler {
             }
             for thread in &new {
                 for (cpu, event) in cpus.iter().flat_map(|cpu| events.iter().map(|e| (*cpu, e))) {
-                    match self.begin(cpu, event, Some((tgid, *thread))) {
+                    match self.begin(cpu, event, Whose::Thread(tgid, *thread)) {
                         Ok(()) => {}
                         // It ended meanwhile.
                         Err(error) if error.raw_os_error() == Some(ESRCH) => {}
@@ -276,18 +218,16 @@ impl Sampler {
 
     /// Ends the events of a process.
     pub fn forget(&mut self, tgid: Tgid) {
-        self.watched.remove(&tgid);
-        self.keep(|_, open| open.thread.is_none_or(|(of, _)| of != tgid));
+        self.state.watched.remove(&tgid);
+        self.keep(|open| open.whose.process() != Some(tgid));
     }
 
     fn ids(&self) -> impl Iterator<Item = u64> + '_ {
         self.cpus.values().flat_map(|cpu| cpu.events.keys().copied())
     }
 
-    fn keep(&mut self, which: impl Fn(u64, &Open) -> bool) {
-        for cpu in self.cpus.values_mut() {
-            cpu.events.retain(|id, open| which(*id, open));
-        }
+    fn keep(&mut self, which: impl Fn(&Open) -> bool) {
+        self.cpus.values_mut().for_each(|cpu| cpu.events.retain(|_, open| which(open)));
     }
 
     fn threads(&self, tgid: Tgid) -> Result<BTreeSet<u32>, SampleError> {
@@ -302,20 +242,21 @@ impl Sampler {
     }
 
     /// Opens an event on a CPU whose ring is open.
-    fn begin(
-        &mut self,
-        number: u32,
-        sampled: &Sampled,
-        thread: Option<(Tgid, u32)>,
-    ) -> io::Result<()> {
+    fn begin(&mut self, number: u32, sampled: &Sampled, whose: Whose) -> io::Result<()> {
         let Some(cpu) = self.cpus.get_mut(&number) else { return Ok(()) };
-        let Sampled { period, grain, .. } = *sampled;
-        let events = period.draw(self.random.next() / grain).saturating_mul(grain);
-        let mut event = sampled.open(number, thread.map(|(_, thread)| thread), events)?;
+        let (paced, thread) = match whose {
+            Whose::All(nth) => {
+                (self.state.all.get(nth).map_or(1, |(_, pace, _)| pace.mean()), None)
+            }
+            Whose::Thread(_, thread) => (1, Some(thread)),
+        };
+        let events = sampled.period.draw(paced, sampled.grain, self.random.next());
+        let mut event = sampled.open(number, thread, events)?;
         event.write_to(&cpu.ring)?;
         event.enable()?;
         let kind = Kind { period: Some(events), ..sampled.kind };
-        let open = Open { event, thread, kind, period, grain, sampled: 0, lost: 0 };
+        let Sampled { period, grain, .. } = *sampled;
+        let open = Open { event, whose, kind, period, grain, sampled: 0, lost: 0 };
         cpu.events.insert(open.event.id(), open);
         Ok(())
     }
@@ -330,98 +271,43 @@ impl Sampler {
         let gone = ring::wait(rings, wait).map_err(ReadError)?;
         let begun = now();
         let settled = self.begun.min(MonoTime(begun.0.saturating_sub(nanos(SETTLED))));
-        let cpus: Vec<u32> = self.cpus.keys().copied().collect();
-        for cpu in cpus {
-            self.read(cpu, begun, out);
-        }
+        self.cpus.values_mut().for_each(|cpu| cpu.read(begun, &mut self.state, out));
+        self.redraw(begun);
         // Whoever went offline was read to its end.
         gone.iter().for_each(|cpu| drop(self.cpus.remove(cpu)));
         if begun >= self.look {
             self.look_around(begun, out);
         }
         self.begun = begun;
-        self.held.sort_by_key(|access| access.when.end);
-        let released = self.held.partition_point(|access| access.when.end <= settled);
-        out.extend(self.held.drain(..released).map(|access| Evidence::Access(Box::new(access))));
+        self.state.held.sort_by_key(|access| access.when.end);
+        let released = self.state.held.partition_point(|access| access.when.end <= settled);
+        out.extend(
+            self.state.held.drain(..released).map(|access| Evidence::Access(Box::new(access))),
+        );
         Ok(settled)
     }
 
-    fn read(&mut self, number: u32, begun: MonoTime, out: &mut Vec<Evidence>) {
-        let Some(cpu) = self.cpus.get_mut(&number) else { return };
-        self.bytes.clear();
-        let count = cpu.ring.drain(&mut self.bytes);
-        // A full ring has no room for the record that says so.
-        let mut suspect = count + LARGEST > cpu.ring.size();
-        let mut losses: BTreeMap<Option<Tgid>, u64> = BTreeMap::new();
-        let common = Format::plain(BASE, true);
-        for record in split(&self.bytes) {
-            self.counts.read += 1;
-            let id = record.as_ref().ok().and_then(|record| event_id(record, common));
-            let mut open = id.and_then(|id| cpu.events.get_mut(&id));
-            // Records other than samples end alike, of whatever event.
-            let format = open.as_ref().map_or(common, |open| open.event.format);
-            let parsed = match record {
-                Ok(record)
-                    if open.is_none() && crate::record::kind(record) == crate::record::SAMPLE =>
-                {
-                    self.counts.others += 1;
-                    continue;
-                }
-                record => record.and_then(|record| parse(record, format)),
+    /// Draws new periods: for a new pace at once, else when enough was sampled by the old one.
+    fn redraw(&mut self, begun: MonoTime) {
+        let turn = |(_, pace, samples): &mut (Sampled, Pace, u64)| {
+            let changed = pace.turn(std::mem::take(samples), begun);
+            (pace.mean(), changed.is_some())
+        };
+        let paces: Vec<(u64, bool)> = self.state.all.iter_mut().map(turn).collect();
+        for open in self.cpus.values_mut().flat_map(|cpu| cpu.events.values_mut()) {
+            let (paced, changed) = match open.whose {
+                Whose::All(nth) => paces.get(nth).copied().unwrap_or((1, false)),
+                Whose::Thread(..) => (1, false),
             };
-            let whose = open.as_ref().and_then(|open| open.thread).map(|(tgid, _)| tgid);
-            match parsed.map(|record| record.body) {
-                Ok(Body::Sample(sample)) => {
-                    let Some(open) = &mut open else { continue };
-                    open.sampled = open.sampled.saturating_add(1);
-                    if !told(open, sample.task, &self.watched) {
-                        self.counts.others += 1;
-                        continue;
-                    }
-                    self.counts.told += 1;
-                    self.held.extend(access(&sample, open.kind, &self.nodes));
-                }
-                Ok(Body::Lost(n) | Body::LostSamples(n)) => {
-                    self.counts.lost_records += 1;
-                    suspect = true;
-                    if open.as_ref().is_none_or(|open| !open.event.counts) {
-                        *losses.entry(whose).or_default() += n;
-                    }
-                }
-                Ok(Body::Throttle) => {
-                    self.counts.throttled += 1;
-                    losses.entry(whose).or_default();
-                }
-                Ok(_) => {}
-                Err(_) => {
-                    self.counts.broken += 1;
-                    losses.entry(None).or_default();
-                }
-            }
-        }
-        for open in cpu.events.values_mut() {
-            if suspect && open.event.counts {
-                let total = open.event.lost().unwrap_or(open.lost);
-                let lost = total.saturating_sub(open.lost);
-                open.lost = open.lost.max(total);
-                if lost > 0 {
-                    *losses.entry(open.thread.map(|(tgid, _)| tgid)).or_default() += lost;
-                }
-            }
-            if matches!(open.period, Period::Random(_)) && open.sampled >= KEPT {
-                let random = self.random.next() / open.grain;
-                let events = open.period.draw(random).saturating_mul(open.grain);
+            let changed = changed && matches!(open.period, Period::Paced(_));
+            if open.period.varies() && (changed || open.sampled >= KEPT) {
+                let events = open.period.draw(paced, open.grain, self.random.next());
                 // One that ended samples nothing any more.
                 if open.event.every(events).is_ok() {
                     (open.kind.period, open.sampled) = (Some(events), 0);
                 }
             }
         }
-        for (whose, lost) in losses {
-            self.counts.lost = self.counts.lost.saturating_add(lost);
-            out.push(gap_of(Span { begin: cpu.checked, end: now() }, lost, whose));
-        }
-        cpu.checked = begun;
     }
 
     /// Forgets threads that ended, begins on CPUs that came and ends on those that went. What ran on a new one until now
@@ -429,14 +315,14 @@ impl Sampler {
     fn look_around(&mut self, begun: MonoTime, out: &mut Vec<Evidence>) {
         let before = MonoTime(self.look.0.saturating_sub(nanos(LOOK)));
         self.look = begun.after(LOOK);
-        let processes: Vec<Tgid> = self.watched.keys().copied().collect();
+        let processes: Vec<Tgid> = self.state.watched.keys().copied().collect();
         for tgid in processes {
             let Ok(live) = self.threads(tgid) else {
                 self.forget(tgid);
                 continue;
             };
             // Events of a thread that ended go on in those that it made.
-            if let Some(watched) = self.watched.get_mut(&tgid) {
+            if let Some(watched) = self.state.watched.get_mut(&tgid) {
                 watched.late.retain(|thread| live.contains(thread));
             }
         }
@@ -448,13 +334,13 @@ impl Sampler {
         self.cpus.retain(|cpu, _| online.contains(cpu));
         for cpu in online {
             if !self.cpus.contains_key(&cpu) && self.add(cpu).is_ok() {
-                for event in self.all.clone() {
-                    // It says what it lacks by the gap.
-                    drop(self.begin(cpu, &event, None));
+                for (nth, (event, ..)) in self.state.all.clone().iter().enumerate() {
+                    // The gap says that it may lack something.
+                    drop(self.begin(cpu, event, Whose::All(nth)));
                 }
             }
         }
-        for (tgid, Watched { events, .. }) in std::mem::take(&mut self.watched) {
+        for (tgid, Watched { events, .. }) in std::mem::take(&mut self.state.watched) {
             self.forget(tgid);
             drop(self.watch(tgid, &events));
         }
@@ -465,13 +351,30 @@ impl Sampler {
 /// No such thread.
 const ESRCH: i32 = 3;
 
-/// Whether a sample is told of by this event and no other.
-fn told(open: &Open, task: Option<(u32, u32)>, watched: &BTreeMap<Tgid, Watched>) -> bool {
-    let (Some((of, thread)), Some((pid, tid))) = (open.thread, task) else { return true };
-    let own = |tid| watched.get(&of).is_some_and(|watched| watched.late.contains(&tid));
-    pid == of.0 && (tid == thread || !own(tid))
-}
-
-fn gap_of(when: Span, lost: u64, whose: Option<Tgid>) -> Evidence {
-    Evidence::Gap(Gap { when, stream: Stream::Accesses, lost, whose })
+/// Whether faults can be sampled here, by trying: this thread touches memory, and that must be told.
+///
+/// # Errors
+/// Why not.
+pub fn probe(root: &Path) -> Result<(), SampleError> {
+    let mut sampler = Sampler::open(root, 0, 1)?;
+    let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap_or(0);
+    let [minor, _] = Sampled::faults();
+    let cpus: Vec<u32> = sampler.cpus.keys().copied().collect();
+    for cpu in cpus {
+        sampler
+            .begin(cpu, &minor, Whose::Thread(Tgid(std::process::id()), thread))
+            .map_err(|source| SampleError::Event { event: minor.name.clone(), cpu, source })?;
+    }
+    // Large enough to be new memory.
+    drop(std::hint::black_box(vec![1u8; 1 << 20]));
+    let mut evidence = Vec::new();
+    for _ in 0..20 {
+        std::thread::sleep(SETTLED);
+        // What cannot be read tells nothing, either.
+        drop(sampler.poll(Duration::ZERO, &mut evidence));
+        if evidence.iter().any(|evidence| matches!(evidence, Evidence::Access(_))) {
+            return Ok(());
+        }
+    }
+    Err(SampleError::Silent)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use memprov_ledger::evidence::{Access, Evidence, Gap, Population, Stream};
 use memprov_ledger::identity::{Extent, Tgid};
 use memprov_perfmem::nodes::Nodes;
-use memprov_perfmem::{Period, Sampled, Sampler, Words};
+use memprov_perfmem::{Period, Sampled, Sampler, Words, probe_faults};
 use rustix::mm::{self, MapFlags, ProtFlags};
 
 const PAGE: usize = 4096;
@@ -313,4 +313,46 @@ fn what_a_ring_has_no_room_for_is_counted_once_by_record_and_by_event() {
             assert!(gap.when.begin <= gap.when.end);
         }
     }
+}
+
+#[test]
+fn the_probe_is_told_a_fault_that_it_took_or_says_what_it_takes() {
+    let _alone = alone();
+    if let Err(error) = probe_faults(Path::new("/")) {
+        assert!(!rustix::process::geteuid().is_root(), "{error}");
+    }
+}
+
+#[test]
+fn an_event_of_all_processes_follows_a_rate() {
+    let _alone = alone();
+    let word = WORD.as_ptr().addr() as u64;
+    let opened = Sampler::open(Path::new("/"), 1 << 20, 7).and_then(|mut sampler| {
+        let event = Words::breakpoint(word, 8);
+        sampler.sample(Sampled::new("stores", event, Period::Paced(20), Population::Accesses))?;
+        Ok(sampler)
+    });
+    let mut sampler = match opened {
+        Ok(sampler) => sampler,
+        Err(error) if !rustix::process::geteuid().is_root() => {
+            println!("skipped: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    // Too few for the period that it begins with: it comes down second by second, until some are sampled.
+    let memory = Extent::new(word, 8);
+    let mut evidence = Vec::new();
+    for _ in 0..200 {
+        store(4_000);
+        std::thread::sleep(Duration::from_millis(40));
+        evidence.extend(told(&mut sampler));
+        if !accesses(&evidence, memory).is_empty() {
+            break;
+        }
+    }
+    let seen = accesses(&evidence, memory);
+    let periods: Vec<u64> = seen.iter().filter_map(|access| access.period).collect();
+    println!("periods of samples: {periods:?}");
+    assert!(!periods.is_empty() && periods.iter().all(|n| *n < 1 << 20), "{periods:?}");
 }

@@ -18,6 +18,7 @@
 //! | `PID/smaps` | [`Proc::smaps_text`] and [`smaps::entries`]; [`Scanner::scan`] where `status` is approximate | 46 ns a present page, 4 µs a mapping |
 //! | `memory.stat` and other files of a cgroup | [`memcg::Memcg::charge`] | 0.2 ms, and a sum over CPUs where it is due |
 //! | `meminfo`, `node/nodeN` | [`Proc::meminfo`], [`Proc::nodes`] | 30 µs a file |
+//! | names below `node/nodeN` | [`Proc::node_frames`] | 1 µs a block of memory |
 //!
 //! Reads happen in the thread that asks. Files of procfs do not block; what is not a regular file (a FIFO below another
 //! root) is refused before it is read. A file of a FUSE file system below another root can hold the thread up: there is

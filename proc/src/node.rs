@@ -1,6 +1,8 @@
 //! NUMA nodes as `/sys/devices/system/node` shows them. Ids may have gaps and a node may have no CPU or no memory.
 
-use crate::bytes::{cut, decimal_u32};
+use memprov_ledger::identity::PAGE;
+
+use crate::bytes::{cut, decimal_u32, number};
 use crate::meminfo::Meminfo;
 
 /// An online node.
@@ -36,11 +38,36 @@ pub fn id_list(text: &[u8]) -> Option<Vec<u32>> {
     Some(ids)
 }
 
+/// Frames of a block of memory, whose bytes are told in hexadecimal digits (kernel
+/// `Documentation/admin-guide/mm/memory-hotplug.rst`). `None`: no such text, or no whole number of pages.
+pub(crate) fn frames_of_block(text: &[u8]) -> Option<u64> {
+    let bytes = number(text.trim_ascii(), 16)?;
+    (bytes > 0 && bytes.is_multiple_of(PAGE)).then_some(bytes / PAGE)
+}
+
+/// Frames of blocks in ascending order, those side by side as one: the first, and the one behind the last.
+pub(crate) fn frames(blocks: &[u32], size: u64) -> impl Iterator<Item = (u64, u64)> {
+    let neighbours = blocks.chunk_by(|block, next| block.checked_add(1) == Some(*next));
+    neighbours.filter_map(move |run| {
+        let first = u64::from(*run.first()?).checked_mul(size)?;
+        Some((first, first.checked_add(size.checked_mul(run.len() as u64)?)?))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::{any, proptest};
 
-    use super::id_list;
+    use super::{frames, frames_of_block, id_list};
+
+    #[test]
+    fn blocks_side_by_side_are_one_range_of_frames() {
+        assert_eq!(frames_of_block(b"8000000\n"), Some(32768));
+        assert_eq!([&b"0"[..], b"800", b"8x", b""].map(frames_of_block), [None; 4]);
+        let told: Vec<_> = frames(&[0, 1, 2, 32, 40, 41], 32768).collect();
+        assert_eq!(told, [(0, 98304), (1_048_576, 1_081_344), (1_310_720, 1_376_256)]);
+        assert_eq!(frames(&[u32::MAX], u64::MAX).next(), None, "no host has them");
+    }
 
     #[test]
     fn lists_have_ranges_and_gaps() {

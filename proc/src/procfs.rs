@@ -6,7 +6,7 @@ use memprov_ledger::identity::Tgid;
 
 use crate::bytes::{decimal_u32, words};
 use crate::meminfo::{self, Meminfo};
-use crate::node::{Node, id_list};
+use crate::node::{Node, frames, frames_of_block, id_list};
 use crate::read::{ParseError, ReadError, read};
 use crate::smaps::Amounts;
 use crate::stat::{self, Stat};
@@ -190,6 +190,27 @@ impl Proc {
         Ok(nodes)
     }
 
+    /// Frames of 4 KiB by node: the first, the one behind the last, the node; in order within a node. A block of memory
+    /// that two nodes have part of is told of both.
+    ///
+    /// # Errors
+    /// There is no list of nodes, or a node or the size of a block is not readable (a kernel without memory hotplug).
+    pub fn node_frames(&self) -> Result<Vec<(u64, u64, u32)>, ReadError> {
+        let size = self.sys("devices/system/memory/block_size_bytes");
+        let error = ParseError { line: 1, what: "not a size in hexadecimal digits" };
+        let size = frames_of_block(&self.text(&size)?).ok_or_else(|| parse_error(&size, error))?;
+        let mut ranges = Vec::new();
+        for id in self.ids(&self.sys("devices/system/node/online"))? {
+            let blocks =
+                match numbered(&self.sys(format!("devices/system/node/node{id}")), b"memory") {
+                    Err(error) if error.vanished() => continue,
+                    blocks => blocks?,
+                };
+            ranges.extend(frames(&blocks, size).map(|(first, end)| (first, end, id)));
+        }
+        Ok(ranges)
+    }
+
     /// The ids of the online CPUs.
     ///
     /// # Errors
@@ -263,11 +284,16 @@ pub(crate) fn parse_error(path: &Path, source: ParseError) -> ReadError {
 
 /// The entries of a directory that are numbers, in ascending order.
 fn numbers(path: &Path) -> Result<Vec<u32>, ReadError> {
+    numbered(path, b"")
+}
+
+/// The numbers of entries whose name is `prefix` and a number, in ascending order.
+fn numbered(path: &Path, prefix: &[u8]) -> Result<Vec<u32>, ReadError> {
     let error = |source| ReadError::io(path, source);
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(path).map_err(error)? {
         let name = entry.map_err(error)?.file_name();
-        numbers.extend(decimal_u32(name.as_encoded_bytes()));
+        numbers.extend(name.as_encoded_bytes().strip_prefix(prefix).and_then(decimal_u32));
     }
     numbers.sort_unstable();
     Ok(numbers)

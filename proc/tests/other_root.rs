@@ -115,6 +115,25 @@ mod tests {
     }
 
     #[test]
+    fn frames_belong_to_the_nodes_whose_blocks_they_are_in() {
+        let root = Root::new();
+        root.write("sys/devices/system/node/online", b"0,2\n");
+        root.write("sys/devices/system/memory/block_size_bytes", b"8000000\n");
+        for (node, blocks) in [(0, &[0, 1, 4][..]), (2, &[4, 5])] {
+            for block in blocks {
+                root.write(&format!("sys/devices/system/node/node{node}/memory{block}"), b"");
+            }
+            root.write(&format!("sys/devices/system/node/node{node}/memory_failure"), b"");
+        }
+        let told = root.proc().node_frames().unwrap();
+        let block = 32768;
+        let expected = [(0, 2 * block, 0), (4 * block, 5 * block, 0), (4 * block, 6 * block, 2)];
+        assert_eq!(told, expected);
+        root.write("sys/devices/system/memory/block_size_bytes", b"large\n");
+        assert!(root.proc().node_frames().unwrap_err().to_string().contains("block_size_bytes"));
+    }
+
+    #[test]
     fn nodes_with_gaps_and_without_cpus_or_distances_are_read() {
         let root = Root::new();
         root.write("sys/devices/system/node/online", b"0,2-3\n");

@@ -410,7 +410,7 @@ fn a_support_code_is_explained_and_anything_else_is_wrong_usage() {
     let done = call(&["explain", "1oh2k9"], &[], false);
     assert_eq!(done.status, 0, "{}", done.err);
     assert!(done.out.starts_with("mapping.lifecycle       unavailable\n"), "{}", done.out);
-    assert_eq!(done.out.lines().count(), 14);
+    assert_eq!(done.out.lines().count(), 15);
     let done = call(&["explain", "zebra"], &[], false);
     assert_eq!(
         (done.status, &*done.err),

@@ -129,6 +129,11 @@ impl Config {
             .or_else(|| within("scan.max_age", self.scan.max_age, seconds(1), seconds(7 * 86_400)))
             .or_else(|| ring("rings.lifecycle", self.rings.lifecycle))
             .or_else(|| ring("rings.stacks", self.rings.stacks))
+            .or_else(|| ring("rings.accesses", self.rings.accesses))
+            .or_else(|| {
+                (!(1..=100_000).contains(&self.access.rate))
+                    .then(|| ("access.rate", "allowed: 1 to 100000".to_owned()))
+            })
             .or_else(|| {
                 let p = self.first_touch.probability;
                 (p.is_nan() || p <= 0.0 || p > 1.0).then(|| {

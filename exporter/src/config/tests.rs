@@ -209,6 +209,10 @@ fn good_values_of_every_key_are_taken_from_text() {
         ("scan.max_age", "1h"),
         ("rings.lifecycle", "64KiB"),
         ("rings.stacks", "1GiB"),
+        ("rings.accesses", "2MiB"),
+        ("access.pmu", "true"),
+        ("access.rate", "100"),
+        ("access.faults", "comm=redis-server,*"),
         ("first_touch.enabled", "false"),
         ("first_touch.probability", "1"),
         ("hooks.mechanism", "tp_btf"),
@@ -234,6 +238,7 @@ fn good_values_of_every_key_are_taken_from_text() {
     assert_eq!(config.rings.stacks, 1 << 30);
     assert!(!config.first_touch.enabled);
     assert_eq!(config.damon.allow.0.len(), 2);
+    assert_eq!((config.access.pmu, config.access.faults.0.len()), (true, 2));
     assert_eq!(config.inject.queue, 1.0);
     assert_eq!(config.export.max_owners, 10);
     assert_eq!(config.export.headers.0["api-key"], "a,b");

@@ -6,7 +6,7 @@
 use crate::trace::Support;
 
 /// Capabilities in the order of their digits. New ones are appended; an old code says nothing of them.
-pub const CODED: [&str; 14] = [
+pub const CODED: [&str; 15] = [
     "mapping.lifecycle",
     "mapping.stacks",
     "mapping.compat",
@@ -21,6 +21,7 @@ pub const CODED: [&str; 14] = [
     "damon",
     "frames.pfn",
     "numa.nodes",
+    "faults.frames",
 ];
 
 const STATES: [&str; 4] = ["not told", "unavailable", "degraded", "available"];

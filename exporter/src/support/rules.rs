@@ -1,9 +1,9 @@
 //! The rules, one function a capability or a family of them.
 
 use memprov_damon::{Kdamond, Presence};
-use memprov_perfmem::Verdict;
 
 use super::calls::{hook, with};
+use super::samples::{faults, pmu};
 use super::{Capability, Cgroup, Class, HookState, OwnMonitor, Probes, State};
 
 /// Numbers of kernel capabilities (`include/uapi/linux/capability.h`).
@@ -64,7 +64,8 @@ pub(super) fn capabilities(probes: &Probes) -> Vec<Capability> {
         first_touch,
         available("faults.totals", Some("/proc/PID/stat"), Class::Exact),
         names(probes),
-        pmu(&probes.pmu),
+        pmu(probes),
+        faults(probes),
         damon(probes),
         frames(probes),
         nodes(probes.nodes),
@@ -228,36 +229,6 @@ fn names(probes: &Probes) -> Capability {
                 "run as root, or grant CAP_CHECKPOINT_RESTORE",
             ],
         )
-    }
-}
-
-fn pmu(verdict: &Verdict) -> Capability {
-    let fix = match verdict {
-        Verdict::Available(_) | Verdict::Untried(_) => {
-            "none in this version; residency and first touch do not need it"
-        }
-        Verdict::Absent | Verdict::NotSupported(_) => {
-            "bare metal, or a virtual machine with a virtual PMU that samples (PEBS, IBS or SPE)"
-        }
-        Verdict::Paranoid { .. } => "run as root, or grant CAP_PERFMON",
-        Verdict::Locked(_) => {
-            "allow perf_event_open: boot without lockdown=confidentiality, or change the seccomp profile"
-        }
-        Verdict::Busy(_) => {
-            "end the other profiler, or free the counter that the NMI watchdog holds"
-        }
-        Verdict::Ungrouped(_) | Verdict::Failed { .. } => "see the error; report it if the host has such a PMU",
-    };
-    let reason = match verdict {
-        Verdict::Available(event) => {
-            format!("{event} opens, and this version does not read it yet")
-        }
-        other => other.to_string(),
-    };
-    let loses = "access latency and which NUMA node served it; residency and first touch remain";
-    Capability {
-        mechanism: verdict.event().map(ToString::to_string),
-        ..unavailable("pmu.mem", [&reason, loses, fix])
     }
 }
 

@@ -16,7 +16,7 @@ fn hook(id: &str, mechanism: &str, state: HookState, reason: &str) -> HookProbe 
 
 /// A host on which everything works.
 fn full() -> Probes {
-    let kinds = ["mapping", "compat", "process", "first_touch"];
+    let kinds = ["mapping", "compat", "process", "first_touch", "faults"];
     Probes {
         kernel: "6.18.0".to_owned(),
         hooks: kinds.map(|id| hook(id, "fentry", HookState::Attached, "")).to_vec(),
@@ -59,10 +59,10 @@ fn every_capability_is_listed_once_on_every_host() {
     };
     let mut unique = ids(&full());
     assert_eq!(unique, ids(&bare()));
-    assert_eq!(unique.len(), 23);
+    assert_eq!(unique.len(), 24);
     unique.sort();
     unique.dedup();
-    assert_eq!(unique.len(), 23);
+    assert_eq!(unique.len(), 24);
 }
 
 #[test]
@@ -226,8 +226,46 @@ fn the_four_ways_to_have_no_pmu_have_four_reasons_and_fixes() {
         assert!(pmu.reason.as_deref().unwrap().contains(reason), "{pmu:?}");
         assert!(pmu.fix.as_deref().unwrap().contains(fix), "{pmu:?}");
     }
-    let matrix = Matrix::of(&Probes { pmu: Verdict::Available(event()), ..full() });
-    assert!(matrix.get("pmu.mem").unwrap().reason.as_deref().unwrap().contains("this version"));
+}
+
+#[test]
+fn a_pmu_is_there_once_it_is_sampled_and_degraded_while_nobody_asks_for_it() {
+    let judged = |device: &str, tried: Option<HookProbe>| {
+        let event = MemEvent { device: device.to_owned(), event: None };
+        let mut probes = Probes { pmu: Verdict::Available(event), ..full() };
+        probes.hooks.extend(tried);
+        let pmu = Matrix::of(&probes).get("pmu.mem").unwrap().clone();
+        (pmu.state, pmu.class, pmu.reason.unwrap())
+    };
+    let off = hook("pmu", "", HookState::Unsupported, "access.pmu is off");
+    let (state, class, reason) = judged("ibs_op", Some(off));
+    assert_eq!((state, class), (State::Degraded, Class::Sampled));
+    assert!(reason.contains("access.pmu is off"), "{reason}");
+    let on = hook("pmu", "ibs_op//", HookState::Attached, "");
+    let (state, class, reason) = judged("ibs_op", Some(on));
+    assert_eq!((state, class), (State::Available, Class::Sampled));
+    assert!(reason.contains("no live PMU"), "{reason}");
+    let (state, _, reason) = judged("ibs_op", Some(hook("pmu", "", HookState::Refused, "EBUSY")));
+    assert_eq!((state, reason.as_str()), (State::Unavailable, "EBUSY"));
+    let (state, _, reason) = judged("arm_spe_0", None);
+    assert!(state == State::Unavailable && reason.contains("packets"), "{reason}");
+}
+
+#[test]
+fn faults_are_told_of_whom_somebody_names_or_it_is_said_what_it_takes() {
+    let judged = |tried: Option<HookProbe>| {
+        let mut probes = full();
+        probes.hooks.retain(|hook| hook.id != "faults");
+        probes.hooks.extend(tried);
+        Matrix::of(&probes).get("faults.frames").unwrap().clone()
+    };
+    let off =
+        judged(Some(hook("faults", "", HookState::Unsupported, "access.faults names nobody")));
+    assert_eq!((off.state, off.class), (State::Degraded, Class::Exact));
+    assert!(off.fix.unwrap().contains("access.faults"));
+    let refused = judged(Some(hook("faults", "", HookState::Refused, "EACCES")));
+    assert_eq!((refused.state, refused.reason.as_deref()), (State::Unavailable, Some("EACCES")));
+    assert_eq!(judged(None).state, State::Unavailable);
 }
 
 #[test]

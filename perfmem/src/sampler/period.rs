@@ -12,18 +12,26 @@ pub enum Period {
     /// One for each so many events on average: a prime number, and a new one every so many samples. A prime has no factor
     /// in common with any shorter length.
     Random(u64),
+    /// The same, for as many events as make about so many samples a second, of all CPUs together.
+    Paced(u32),
 }
 
 impl Period {
-    /// The next period, with fresh random bits.
-    pub(super) fn draw(self, random: u64) -> u64 {
-        match self {
-            Self::Fixed(events) => events.max(1),
-            Self::Random(mean) => {
-                let mean = mean.clamp(1, 1 << 40);
-                prime(mean - mean / 2 + random % mean)
-            }
-        }
+    /// The next period, with fresh random bits: a multiple of `grain`. `paced`: the mean of one that follows a rate.
+    pub(super) fn draw(self, paced: u64, grain: u64, random: u64) -> u64 {
+        let grain = grain.max(1);
+        let mean = match self {
+            Self::Fixed(events) => return events.max(1),
+            Self::Random(mean) => mean,
+            Self::Paced(_) => paced,
+        };
+        let mean = (mean / grain).clamp(1, 1 << 40);
+        prime(mean - mean / 2 + random % mean).saturating_mul(grain)
+    }
+
+    /// Whether it changes.
+    pub(super) fn varies(self) -> bool {
+        !matches!(self, Self::Fixed(_))
     }
 }
 
@@ -63,12 +71,13 @@ mod tests {
     fn random_periods_are_as_long_as_wanted_on_average_and_hardly_twice_the_same() {
         let mut random = Random::new(7);
         let drawn: Vec<u64> =
-            (0..1000).map(|_| Period::Random(10_000).draw(random.next())).collect();
+            (0..1000).map(|_| Period::Random(10_000).draw(0, 1, random.next())).collect();
         let mean = drawn.iter().sum::<u64>() / 1000;
         assert!((9_700..10_300).contains(&mean), "{mean}");
         let unlike: std::collections::BTreeSet<_> = drawn.iter().collect();
         assert!(unlike.len() > 400 && drawn.iter().all(|n| (5_000..15_100).contains(n)));
-        assert_eq!(Period::Random(1).draw(9), 1, "every event");
-        assert_eq!((Period::Fixed(64).draw(9), Period::Fixed(0).draw(9)), (64, 1));
+        assert_eq!(Period::Random(1).draw(0, 1, 9), 1, "every event");
+        assert_eq!([64, 0].map(|n| Period::Fixed(n).draw(0, 1, 9)), [64, 1]);
+        assert_eq!(Period::Paced(100).draw(1_600_000, 16, 50_000), 16 * prime(100_000));
     }
 }

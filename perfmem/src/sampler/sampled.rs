@@ -75,11 +75,11 @@ impl Sampled {
         })
     }
 
-    /// Memory accesses by an event of the PMU, one for each so many of what it counts.
+    /// Memory accesses by an event of the PMU, about so many samples a second of all CPUs together.
     ///
     /// # Errors
     /// When the PMU's description below `root` cannot be read.
-    pub fn memory(root: &Path, event: &MemEvent, period: u64) -> Result<Self, DescriptionError> {
+    pub fn memory(root: &Path, event: &MemEvent, rate: u32) -> Result<Self, DescriptionError> {
         let pmu = root.join("sys/bus/event_source/devices").join(&event.device);
         let ibs = event.event.is_none();
         // Operations that were dispatched, not cycles: slow ones are no likelier then.
@@ -103,7 +103,7 @@ impl Sampled {
             fields: sample::PERIOD | sample::WEIGHT | sample::DATA_SRC,
             grain: if ibs { IBS_GRAIN } else { 1 },
             kind: Kind { population, timing, ..Kind::default() },
-            ..Self::new(&event.to_string(), words, Period::Random(period), population)
+            ..Self::new(&event.to_string(), words, Period::Paced(rate), population)
         })
     }
 

@@ -8,11 +8,10 @@ use memprov_damon::{
 };
 use memprov_ledger::identity::{Extent, Tgid};
 use memprov_ledger::time::MonoTime;
-use memprov_proc::cgroup::{container_id, memory_path};
-use memprov_proc::{Proc, clock, lossless, maps};
+use memprov_proc::{Proc, clock, maps};
 
 use crate::config::{Config, Damon, DamonMode, Watched};
-use crate::encode::unit_of;
+use crate::sources::chosen::chosen;
 use crate::sources::scans::chain;
 
 /// How often it is asked who is to be watched.
@@ -176,26 +175,9 @@ impl Own {
 
     /// Living processes that may be watched, oldest first.
     fn chosen(&self) -> Vec<Tgid> {
-        let mut chosen: Vec<(u64, Tgid)> = self
-            .proc
-            .pids()
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|tgid| tgid.0 != std::process::id())
-            .filter_map(|tgid| Some((tgid, self.proc.stat(tgid).ok()?)))
-            .filter(|(_, stat)| !stat.kernel_thread() && !stat.exited())
-            .filter(|(tgid, stat)| self.allowed(*tgid, &lossless(&stat.comm)))
-            .map(|(tgid, stat)| (stat.start_ticks, tgid))
-            .collect();
-        chosen.sort_unstable();
-        chosen.into_iter().map(|(_, tgid)| tgid).take(TARGETS).collect()
-    }
-
-    fn allowed(&self, tgid: Tgid, comm: &str) -> bool {
-        let cgroup = self.proc.cgroups(tgid).ok().as_deref().and_then(memory_path).map(lossless);
-        let (container, unit) =
-            (cgroup.as_deref().and_then(container_id), cgroup.as_deref().and_then(unit_of));
-        self.config.allow.0.iter().any(|term| term.holds(comm, container, unit))
+        let mut chosen = chosen(&self.proc, &self.config.allow);
+        chosen.truncate(TARGETS);
+        chosen
     }
 
     fn targets_of(&self, operations: Operations, chosen: &[Tgid]) -> Vec<Target> {

@@ -6,6 +6,7 @@
 //! ```
 
 pub mod locality;
+pub mod populated;
 pub mod section;
 pub mod share;
 pub mod slices;

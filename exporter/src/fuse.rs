@@ -256,7 +256,7 @@ impl Fuser {
         let sharing = self.ledger.sharing();
         let composer = self.composer(&sharing);
         let subjects = self.subjects(pid);
-        let now = (at, self.header.clock);
+        let now = (self.header.host.nodes, at, self.header.clock);
         let told = pid.map(|_| subjects.iter().map(|space| space.id).collect());
         Report {
             accesses: section(&self.accesses, &self.ledger, &self.tables, told.as_ref(), now),

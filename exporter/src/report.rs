@@ -5,7 +5,9 @@ mod accesses;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use accesses::{AccessRow, AccessSums, Accesses, Located, Measured, ShareRow};
+pub use accesses::{
+    AccessRow, AccessSums, Accesses, Filled, Located, Measured, PopulatedRow, ShareRow,
+};
 
 use memprov_ledger::evidence::EvidenceClass;
 use memprov_semconv as semconv;

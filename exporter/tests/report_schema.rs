@@ -6,8 +6,9 @@ use jsonschema::Validator;
 use memprov::charges::{CacheFile, Cgroup, ChargeRow};
 use memprov::report::{
     AccessRow, AccessSums, Accesses, Agent, Book, BpfCost, Configuration, Control, Differences,
-    FaultShare, Faults, FirstTouch, FrameView, Host, Located, Measured, Monitored, OwnerRow,
-    Process, Quantity, Report, SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow, Touched,
+    FaultShare, Faults, Filled, FirstTouch, FrameView, Host, Located, Measured, Monitored,
+    OwnerRow, PopulatedRow, Process, Quantity, Report, SCHEMA, Scans, ShareRow, SharedRow,
+    SyscallTax, TouchRow, Touched,
 };
 use memprov_ledger::evidence::EvidenceClass;
 use serde_json::{Value, json};
@@ -269,6 +270,10 @@ fn maximal() -> Report {
         conflicts: 1,
         latency: Some(report.scan_seconds.clone()),
         methods: BTreeMap::from([("served".into(), measured)]),
+        populated: Some(PopulatedRow {
+            evidence: EvidenceClass::Inferred,
+            nodes: BTreeMap::from([("0".into(), Filled { faults: 1, bytes: 4096 })]),
+        }),
     };
     accesses.totals = BTreeMap::from([("loads".into(), row.sums.clone())]);
     report
@@ -276,7 +281,7 @@ fn maximal() -> Report {
 
 /// Streams, threads and reasons come as they are needed.
 fn open_map(place: &str) -> bool {
-    let ends = ["/totals", "/samples", "/methods", "/weights", "/squares", "/shares"];
+    let ends = ["/totals", "/samples", "/methods", "/weights", "/squares", "/shares", "/nodes"];
     ["/lost", "/agent/cpu_seconds", "/agent/scans/skipped", "/cgroups/0/facts"].contains(&place)
         || place.starts_with("/accesses") && ends.iter().any(|end| place.ends_with(end))
 }

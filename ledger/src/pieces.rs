@@ -63,6 +63,14 @@ impl Traits {
         self.0 & bits == bits
     }
 
+    /// Whether what has these traits and this origin is private memory without an object, as far as is known.
+    pub(crate) fn private_anonymous(self, origin: Option<&Origin>) -> bool {
+        match origin {
+            Some(origin) => origin.backing == Backing::Anonymous,
+            None => self.has(Self::ANONYMOUS) && !self.has(Self::SHARED),
+        }
+    }
+
     /// The traits of a mapping of `len` bytes that `mmap` was asked for.
     #[must_use]
     pub fn of_call(flags: &MapFlags, len: u64) -> Self {
@@ -113,10 +121,7 @@ impl Piece {
     /// Whether it is private memory without an object, as far as is known.
     #[must_use]
     pub fn private_anonymous(&self) -> bool {
-        match &self.origin {
-            Some(origin) => origin.backing == Backing::Anonymous,
-            None => self.traits.has(Traits::ANONYMOUS) && !self.traits.has(Traits::SHARED),
-        }
+        self.traits.private_anonymous(self.origin.as_deref())
     }
 
     /// The offset of an address of it in its object.

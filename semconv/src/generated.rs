@@ -225,6 +225,9 @@ pub mod numa_locality {
     pub const ALL: &[&str] = &[LOCAL, NEAR, REMOTE, TIER, UNKNOWN];
 }
 
+/// The NUMA node that memory lies on, by its number, or `unknown`.
+pub const NUMA_NODE: Key = Key("memprov.numa.node");
+
 /// What came of reading the settings again.
 pub const OUTCOME: Key = Key("memprov.outcome");
 
@@ -496,6 +499,23 @@ pub const MEMORY_SWAPPED: Metric = Metric {
     brief: "Memory that is swapped out, by owner.",
     attributes: &[
         attribute(EVIDENCE, Type::Text, true, &[evidence::EXACT, evidence::INFERRED]),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// Memory that page faults made present, by owner and NUMA node, where they are told one by one (`access.faults`).
+pub const MEMORY_POPULATED: Metric = Metric {
+    name: "memprov.memory.populated",
+    unit: "By",
+    instrument: Instrument::Counter,
+    number: Number::Int,
+    brief: "Memory that page faults made present, by owner and NUMA node, where they are told one by one (`access.faults`).",
+    attributes: &[
+        attribute(EVIDENCE, Type::Text, true, evidence::ALL),
+        attribute(NUMA_NODE, Type::Text, true, &[]),
         attribute(OWNER_ID, Type::Text, false, &[]),
         attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),
         attribute(OWNER_NAME, Type::Text, false, &[]),
@@ -947,6 +967,7 @@ pub const ALL: &[&Metric] = &[
     &MEMORY_RESIDENT,
     &MEMORY_RESIDENT_EXACT,
     &MEMORY_SWAPPED,
+    &MEMORY_POPULATED,
     &MEMORY_TOUCHED_LOWER,
     &MEMORY_TOUCHED_UPPER,
     &MEMORY_TOUCHED_COVERED,

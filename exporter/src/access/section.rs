@@ -4,18 +4,21 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use memprov_ledger::evidence::{Locality, Population};
+use memprov_ledger::evidence::{EvidenceClass, Locality, Population, Stream};
 use memprov_ledger::identity::SpaceId;
 use memprov_ledger::ledger::Ledger;
 use memprov_ledger::pieces::Traits;
 use memprov_ledger::space::Space;
 use memprov_ledger::time::MonoTime;
 
+use super::populated::Populated;
 use super::slot::{Outcome, Part, Slot};
 use super::sums::{Measure, Method, Sums, share_of};
 use super::tally::{Key, Resident, Tally, Whose};
 use crate::owners::{Naming, Owner};
-use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured, ShareRow};
+use crate::report::{
+    AccessRow, AccessSums, Accesses, Filled, Located, Measured, PopulatedRow, ShareRow,
+};
 use crate::tables::Tables;
 use crate::trace::Clock;
 use crate::wall;
@@ -26,10 +29,13 @@ struct Sum {
     before: Part,
     pane: Part,
     slices: BTreeMap<u64, Sums>,
+    /// How sure it is what page faults made present.
+    populated: EvidenceClass,
 }
 
 impl Sum {
-    fn add(&mut self, slot: &Slot, tally: &Tally, at: MonoTime) {
+    fn add(&mut self, (slot, populated): (&Slot, EvidenceClass), tally: &Tally, at: MonoTime) {
+        self.populated = self.populated.max(populated);
         self.before.merge(&slot.before);
         self.pane.merge(&slot.pane);
         for (number, sums) in slot.slices.within(tally.grid(), at) {
@@ -42,12 +48,13 @@ impl Sum {
         let slices: Vec<Sums> = self.slices.into_values().collect();
         let mut all = self.before;
         all.merge(&self.pane);
-        (told(all, &slices, clock), told(self.pane, &[], clock))
+        let sure = self.populated;
+        (told(all, &slices, sure, clock), told(self.pane, &[], sure, clock))
     }
 }
 
-/// With shares over `slices`.
-fn told(part: Part, slices: &[Sums], clock: Clock) -> AccessSums {
+/// With shares over `slices`. `sure`: how sure it is what page faults made present.
+fn told(part: Part, slices: &[Sums], sure: EvidenceClass, clock: Clock) -> AccessSums {
     let outcomes = Outcome::ALL.into_iter().zip(part.outcomes).filter(|(_, n)| *n > 0);
     let placed = |method| {
         let counts = Locality::ALL.iter().zip(part.sums.of(Measure::Count, method));
@@ -69,6 +76,34 @@ fn told(part: Part, slices: &[Sums], clock: Clock) -> AccessSums {
         conflicts: part.conflicts,
         methods,
         latency: (part.timed > 0).then_some(latency),
+        populated: populated(&part.populated, sure),
+    }
+}
+
+fn populated(of: &Populated, evidence: EvidenceClass) -> Option<PopulatedRow> {
+    let node = |id: &Option<u32>| id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
+    let nodes = of.nodes.iter().map(|(id, filled)| {
+        (node(id), Filled { faults: filled.faults, bytes: filled.bytes })
+    });
+    (!of.nodes.is_empty()).then(|| PopulatedRow { evidence, nodes: nodes.collect() })
+}
+
+/// How sure it is what faults populated. Exact is private anonymous memory in pages of 4 KiB, each fault told. With more than
+/// one node faults are taken to move pages (NUMA balancing), and after a fork to make a page one's own that was there before:
+/// then some of what they mapped was present already.
+fn certainty(slot: &Slot, whose: &Whose, lonely: bool, whole: bool) -> EvidenceClass {
+    let parts = [&slot.before.populated, &slot.pane.populated];
+    let own = match whose {
+        Whose::Owner(claim) => claim.traits.private_anonymous(claim.origin.as_deref()),
+        Whose::Kernel | Whose::Unattributed | Whose::Others => false,
+    };
+    if parts.iter().all(|part| part.nodes.is_empty()) {
+        return EvidenceClass::default();
+    }
+    match parts {
+        _ if parts.iter().any(|part| part.sampled) => EvidenceClass::Sampled,
+        _ if own && lonely && whole && !parts.iter().any(|part| part.large) => EvidenceClass::Exact,
+        _ => EvidenceClass::Inferred,
     }
 }
 
@@ -105,15 +140,17 @@ fn located(sums: &Sums, slices: &[Sums], measure: Measure, method: Method) -> Lo
     row
 }
 
-/// The section; none without samples. `spaces`: of which it tells; `None`: of all.
+/// The section; none without samples. `spaces`: of which it tells; `None`: of all. `nodes`: of the host.
 #[must_use]
 pub fn section(
     tally: &Tally,
     ledger: &Ledger,
     tables: &Tables,
     spaces: Option<&HashSet<SpaceId>>,
-    (at, clock): (MonoTime, Clock),
+    (nodes, at, clock): (Option<u32>, MonoTime, Clock),
 ) -> Option<Accesses> {
+    let lossless = ledger.lost().any(|lost| lost == (Stream::Accesses, 0));
+    let whole = lossless && nodes == Some(1);
     let (none, images) = (BTreeSet::new(), images(tally, ledger));
     let mut rows: BTreeMap<(Option<SpaceId>, Population, String), (Owner, Sum)> = BTreeMap::new();
     let mut totals: BTreeMap<Population, Sum> = BTreeMap::new();
@@ -129,6 +166,9 @@ pub fn section(
             Whose::Unattributed => Owner::nobody("unattributed", "owner not known".to_owned()),
             Whose::Others => Owner::nobody("other", "owners beyond the limit".to_owned()),
         };
+        let resident = space.and_then(|space| tally.resident(space));
+        let lonely = resident.is_some_and(|resident| !ledger.has_relative(resident.tgid));
+        let slot = (slot, certainty(slot, whose, lonely, whole));
         totals.entry(*population).or_default().add(slot, tally, at);
         let key = (*space, *population, owner.key.clone());
         let (_, sum) = rows.entry(key).or_insert_with(|| (owner, Sum::default()));

@@ -1,5 +1,6 @@
 //! What samples of one owner in one space add up to.
 
+use super::populated::Populated;
 use super::slices::{Grid, Slices};
 use super::sums::Sums;
 use crate::exemplar::Exemplars;
@@ -64,6 +65,8 @@ pub struct Part {
     pub timed: u64,
     /// Samples of which the two methods contradict each other.
     pub conflicts: u64,
+    /// What page faults made present.
+    pub populated: Populated,
 }
 
 impl Part {
@@ -74,6 +77,7 @@ impl Part {
         self.outcomes.iter_mut().zip(other.outcomes).for_each(|(sum, n)| *sum += n);
         self.timed += other.timed;
         self.conflicts += other.conflicts;
+        self.populated.merge(&other.populated);
     }
 }
 

@@ -117,6 +117,9 @@ impl Tally {
         pane.timed += u64::from(cycles.is_some());
         pane.conflicts += u64::from(contradict(access.served, went[1]));
         pane.sums.add(period, cycles, went);
+        if access.population == Population::Faults {
+            pane.populated.add(access);
+        }
         if let Some(cycles) = cycles {
             pane.latency.record(cycles, period);
             let ambiguity = (outcome != Outcome::Attributed).then(|| outcome.id());

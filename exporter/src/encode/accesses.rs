@@ -3,6 +3,9 @@
 //! A report tells what each owner had since the start, and what of it the pane added. Series take in the latter: sums of
 //! a resource neither fall nor are told twice when a process ends, an owner gets another name, or makes room for another.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use memprov_semconv::{access_method, access_outcome, numa_locality};
 
 use crate::histogram::Histogram;
@@ -44,6 +47,8 @@ pub(super) struct Accessed {
     /// By [`OUTCOMES`].
     pub(super) samples: [Option<u64>; OUTCOMES.len()],
     pub(super) latency: Option<Histogram>,
+    /// Bytes that page faults made present, by node.
+    pub(super) populated: BTreeMap<Arc<str>, u64>,
 }
 
 impl Accessed {
@@ -57,7 +62,9 @@ impl Accessed {
             })
         });
         let samples = OUTCOMES.map(|outcome| sums.samples.get(outcome).copied());
-        Self { places, samples, latency: sums.latency.clone() }
+        let nodes = sums.populated.iter().flat_map(|populated| &populated.nodes);
+        let populated = nodes.map(|(node, filled)| (node.as_str().into(), filled.bytes)).collect();
+        Self { places, samples, latency: sums.latency.clone(), populated }
     }
 
     /// What a row added in the pane that ended; where nothing says it, or in the `first` pane that is told, all that it
@@ -73,6 +80,9 @@ impl Accessed {
             *told = told.and(Some(added.unwrap_or(0)));
         }
         told.latency = told.latency.and(Some(added.latency.unwrap_or_default()));
+        for (node, told) in &mut told.populated {
+            *told = added.populated.get(node).copied().unwrap_or(0);
+        }
         told
     }
 
@@ -92,6 +102,10 @@ impl Accessed {
         }
         if let Some(more) = &other.latency {
             self.latency.get_or_insert_default().merge(more);
+        }
+        for (node, more) in &other.populated {
+            let bytes = self.populated.entry(Arc::clone(node)).or_default();
+            *bytes = bytes.saturating_add(*more);
         }
     }
 

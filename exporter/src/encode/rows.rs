@@ -253,6 +253,7 @@ fn accesses(group: &Group<'_>, named: Option<&Admission<Arc<str>>>, rows: &mut R
         whole.merge(accessed);
     }
     let (mut times, mut squares, mut latencies) = (Vec::new(), Vec::new(), Vec::new());
+    let mut populated = Vec::new();
     for (whose, (owner, accessed)) in sums {
         let key = |place: &[(Key, Value)]| -> Attributes {
             match whose {
@@ -273,6 +274,11 @@ fn accesses(group: &Group<'_>, named: Option<&Admission<Arc<str>>>, rows: &mut R
                 times.push((key, added(placed.time)));
             }
         }
+        // Without owners it would be one more series for each node.
+        let filled = accessed.populated.into_iter().filter(|_| whose != Whose::All);
+        populated.extend(
+            filled.map(|(node, bytes)| (key(&[word(semconv::NUMA_NODE, node)]), added(bytes))),
+        );
         if let Some(latency) = accessed.latency {
             let latency = Sum::Histogram(Arc::new(latency));
             latencies.push((key(&[]), Amount::Added(latency)));
@@ -281,6 +287,7 @@ fn accesses(group: &Group<'_>, named: Option<&Admission<Arc<str>>>, rows: &mut R
     rows.say(&semconv::ACCESS_TIME, times);
     rows.say(&semconv::ACCESS_TIME_SQUARED, squares);
     rows.say(&semconv::ACCESS_LATENCY, latencies);
+    rows.say(&semconv::MEMORY_POPULATED, populated);
     let outcomes = OUTCOMES.iter().zip(whole.samples).filter_map(|(what, n)| {
         Some(([word(semconv::ACCESS_OUTCOME, *what)].as_slice().into(), added(n?)))
     });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use memprov_ledger::evidence::EvidenceClass;
 use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
@@ -64,6 +65,27 @@ pub struct AccessSums {
     pub latency: Option<Histogram>,
     /// By method: `served` (the hardware says), `placement` (the page's node and the CPU's; only where both are known).
     pub methods: BTreeMap<String, Measured>,
+    /// Of page faults that were told with their frames: what they made present.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub populated: Option<PopulatedRow>,
+}
+
+/// What page faults made present, since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PopulatedRow {
+    /// How sure it is.
+    pub evidence: EvidenceClass,
+    /// By node of the frame; `unknown`.
+    pub nodes: BTreeMap<String, Filled>,
+}
+
+/// What faults filled on one node: a page of 4 KiB each at least, `bytes` at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filled {
+    /// Faults that ended with a frame.
+    pub faults: u64,
+    /// Bytes that their page table entries map.
+    pub bytes: u64,
 }
 
 impl AccessSums {

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::text::{Paint, clean, elide, percent, right};
+use memprov_ledger::evidence::EvidenceClass;
+
+use super::text::{Paint, bytes, clean, elide, percent, right};
 use crate::access::share::{SLICES, WORTH};
-use crate::report::{AccessRow, AccessSums, Located, Report};
+use crate::report::{AccessRow, AccessSums, Located, PopulatedRow, Report};
 
 /// Owners shown unless all are asked for.
 const OWNERS: usize = 8;
@@ -40,6 +42,9 @@ pub(super) fn section(
             percent(owned, samples)
         );
         out.push(paint.bold(&elide(&title, width)));
+        if let Some(filled) = &total.populated {
+            out.push(elide(&populated(filled), width));
+        }
         let measure = if total.timed > 0 { "TIME" } else { "COUNT" };
         let head = line([measure, "REMOTE [95 %]", "UNKNOWN", "OWNER"], width);
         out.push(paint.dim(&head));
@@ -108,6 +113,20 @@ fn remote(located: Option<&Located>) -> String {
         (None, Some("few_slices")) => "? too short".to_owned(),
         (None, Some(_)) => format!("? worth {:.0}", located.effective),
     }
+}
+
+/// What faults made present, and on which nodes where there are several.
+fn populated(PopulatedRow { evidence, nodes }: &PopulatedRow) -> String {
+    let word = match evidence {
+        EvidenceClass::Exact => "exact",
+        EvidenceClass::Inferred => "inferred",
+        EvidenceClass::Sampled => "sampled",
+    };
+    let whole = nodes.values().fold(0u64, |sum, filled| sum.saturating_add(filled.bytes));
+    let each = nodes.iter().map(|(node, filled)| format!("node {node}: {}", bytes(filled.bytes)));
+    let each: Vec<String> = each.collect();
+    let each = if nodes.len() > 1 { format!("; {}", each.join(", ")) } else { String::new() };
+    format!("  faults populated {} ({word}{each})", bytes(whole))
 }
 
 fn line([weight, remote, unknown, owner]: [&str; 4], width: usize) -> String {

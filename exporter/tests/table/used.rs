@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use memprov::report::{
-    AccessRow, AccessSums, Accesses, Located, Measured, Monitored, ShareRow, Touched,
+    AccessRow, AccessSums, Accesses, Filled, Located, Measured, Monitored, PopulatedRow, ShareRow,
+    Touched,
 };
 use memprov::table::{View, render};
 use memprov_ledger::evidence::EvidenceClass;
@@ -94,6 +95,24 @@ fn what_owners_used_stands_beside_them_where_a_monitor_covers_one_and_there_is_r
         let rows: Vec<&str> = from.lines().take_while(|line| !line.is_empty()).skip(1).collect();
         assert!(rows.iter().all(|line| line.width() <= width), "{text}");
     }
+}
+
+#[test]
+fn what_faults_populated_is_told_with_its_nodes_and_how_sure_that_is() {
+    let filled = |bytes| Filled { faults: bytes / 4096, bytes };
+    let told = |nodes: &[(&str, u64)]| {
+        let nodes = nodes.iter().map(|(node, bytes)| ((*node).to_owned(), filled(*bytes)));
+        let populated = PopulatedRow { evidence: EvidenceClass::Inferred, nodes: nodes.collect() };
+        let sums = AccessSums { populated: Some(populated), ..AccessSums::default() };
+        let mut report = report(Vec::new());
+        let totals = BTreeMap::from([("faults".to_owned(), sums)]);
+        report.accesses = Some(Accesses { totals, owners: Vec::new() });
+        render(&report, &View::default())
+    };
+    let text = told(&[("0", 3 * MIB), ("1", MIB)]);
+    let line = "faults populated 4.00 MiB (inferred; node 0: 3.00 MiB, node 1: 1.00 MiB)";
+    assert!(text.contains(line), "{text}");
+    assert!(told(&[("0", MIB)]).contains("faults populated 1.00 MiB (inferred)\n"));
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use memprov_ledger::evidence::EvidenceClass;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 
 use super::*;
 use crate::encode::{ACCESSES, Mirrored, Records};
 use crate::exemplar::Exemplar;
 use crate::histogram::{CYCLES, Histogram};
-use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured};
+use crate::report::{AccessRow, AccessSums, Accesses, Filled, Located, Measured, PopulatedRow};
 use crate::support::code;
 
 /// An owner's samples: so many remote ones and local ones of 300 and 100 cycles, in a space.
@@ -43,8 +44,26 @@ fn row(space: &str, id: &str, remote: u64, local: u64) -> AccessRow {
             conflicts: 0,
             latency: Some(latency),
             methods: BTreeMap::from([("served".to_owned(), served)]),
+            populated: None,
         },
         added: None,
+    }
+}
+
+/// Page faults of an owner that filled so many pages of two nodes, and as many in the pane that is told.
+fn faults(id: &str, pages: [u64; 2], added: [u64; 2]) -> AccessRow {
+    let filled = |faults| Filled { faults, bytes: faults * 4096 };
+    let sums = |[first, unknown]: [u64; 2]| {
+        let nodes = [("0", first), ("unknown", unknown)];
+        let nodes = nodes.map(|(node, pages)| (node.to_owned(), filled(pages))).into();
+        let populated = Some(PopulatedRow { evidence: EvidenceClass::Exact, nodes });
+        AccessSums { populated, ..AccessSums::default() }
+    };
+    AccessRow {
+        population: "faults".to_owned(),
+        sums: sums(pages),
+        added: Some(Box::new(sums(added))),
+        ..row("1", id, 0, 0)
     }
 }
 
@@ -60,7 +79,7 @@ fn with_rows(owners: Vec<AccessRow>) -> Report {
 
 /// A report with everything that there can be of accesses.
 pub(super) fn sampled() -> Report {
-    with_rows(vec![row("1", "01", 2, 3)])
+    with_rows(vec![row("1", "01", 2, 3), faults("01", [3, 1], [3, 1])])
 }
 
 /// Samples of every kind and outcome, of each owner of these processes and of nobody.
@@ -270,4 +289,23 @@ fn exemplars_are_one_a_bucket_inside_the_window_short_and_say_what_the_host_can_
         let matrix = code::decode(&words["support.code"]).unwrap();
         assert_eq!(matrix[0], ("mapping.lifecycle", "available"));
     }
+}
+
+#[test]
+fn bytes_that_faults_populated_are_added_up_by_node() {
+    let mut series = Accumulator::new(all());
+    let told = |series: &mut Accumulator, minute, row| {
+        let end = WINDOW.end + minute * MINUTE;
+        series.pane(&with_rows(vec![row]), Window { start: START, end });
+        let request = ship(series);
+        let all = flat(&request);
+        let ours = all.iter().filter(|flat| flat.metric == "memprov.memory.populated");
+        let of = ["memprov.owner.id", "memprov.numa.node"];
+        let key = |flat: &Flat| of.map(|key| flat.get(key)).join(" ");
+        ours.map(|flat| (key(flat), flat.value())).collect::<BTreeMap<_, _>>()
+    };
+    let first = told(&mut series, 0, faults("01", [10, 2], [1, 0]));
+    assert_eq!(first, expected([("01 0", 40_960), ("01 unknown", 8192)]), "all since the start");
+    let then = told(&mut series, 1, faults("01", [11, 2], [1, 0]));
+    assert_eq!(then, expected([("01 0", 45_056), ("01 unknown", 8192)]));
 }

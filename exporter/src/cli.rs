@@ -39,6 +39,8 @@ pub enum Command {
     Check(Check),
     /// Say what the code of an exemplar (`support.code`) tells of the host that sent it
     Explain(Explain),
+    /// Try what only this host can try: whether its PMU tells the truth of loads that are known
+    Selftest(Selftest),
     /// End what a killed memprov left in the kernel: a DAMON monitor of its own
     Undo(Undo),
     /// Print the configuration in effect, with the origin of each value that is no default
@@ -228,6 +230,29 @@ pub struct Explain {
     /// The code
     #[arg(value_name = "CODE")]
     pub code: String,
+}
+
+/// `memprov selftest`.
+#[derive(Debug, Args)]
+pub struct Selftest {
+    /// Settings.
+    #[command(flatten)]
+    pub settings: Settings,
+    /// What is tested: pmu makes loads of a known mix for ten seconds. Status 0 when the share that is found holds the
+    /// truth, 1 when not, 69 when there is no PMU that samples
+    #[arg(value_name = "WHAT")]
+    pub what: SelftestOf,
+    /// Write what was sampled to a trace, with hashes for names and moved addresses, to be sent to whoever asks for it;
+    /// compressed when the name ends in .zst
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// What can be tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SelftestOf {
+    /// Sampled memory accesses.
+    Pmu,
 }
 
 /// `memprov undo`.

@@ -1,6 +1,8 @@
 //! What each command does, around an [`Engine`] that watches, records and replays.
 
-use std::error::Error;
+mod exit;
+mod selftest;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,6 +11,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use memprov_damon::Undone;
+
+pub use exit::{Exit, Failure};
 
 use crate::cli::{
     Cli, Command, Import, Record, Replay, Report as ReportArgs, ReportOutput, Run, RunOutput,
@@ -26,66 +30,6 @@ use crate::support::{HookProbe, PagesProbe};
 use crate::table::{View, render};
 
 mod about;
-
-/// Exit statuses other than 0 (`sysexits.h` where it has a name for it).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// 1: the start failed, or the work.
-    Failed,
-    /// 64: usage or configuration.
-    Usage,
-    /// 69: no daemon, or it has nothing to say.
-    NoDaemon,
-}
-
-impl Exit {
-    /// The status.
-    #[must_use]
-    pub fn status(self) -> u8 {
-        match self {
-            Self::Failed => 1,
-            Self::Usage => 64,
-            Self::NoDaemon => 69,
-        }
-    }
-}
-
-/// Why a command failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The exit status.
-    pub exit: Exit,
-    /// For people: a line each; none for a reader that went away.
-    pub lines: Vec<String>,
-}
-
-impl Failure {
-    /// One line.
-    #[must_use]
-    pub fn new(exit: Exit, line: impl Into<String>) -> Self {
-        Self { exit, lines: vec![line.into()] }
-    }
-
-    /// An error and what caused it, in one line.
-    #[must_use]
-    pub fn of(exit: Exit, error: &dyn Error) -> Self {
-        let mut line = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            line.push_str(&format!(": {error}"));
-            cause = error.source();
-        }
-        Self::new(exit, line)
-    }
-
-    /// An error of standard output. Whoever reads us may stop when they have seen enough: that is no failure to report.
-    fn output(error: &io::Error) -> Self {
-        if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self { exit: Exit::Failed, lines: Vec::new() };
-        }
-        Self::new(Exit::Failed, format!("write standard output: {error}"))
-    }
-}
 
 /// What is watched, and for how long.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -252,6 +196,7 @@ fn execute(
         Command::Import(args) => import(&args, env, engine, io),
         Command::Check(args) => about::check(&args, env, engine, io),
         Command::Explain(args) => about::explain(&args, io),
+        Command::Selftest(args) => selftest::selftest(&args, env, io),
         Command::Undo(args) => undo(&args, env, io),
         Command::Config(args) => about::config(&args, env, io),
     }

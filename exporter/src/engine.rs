@@ -59,6 +59,17 @@ fn same_file(one: &Path, other: &Path) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
+/// What holds of a reading of now that nothing was watched before: of these processes, or of all.
+pub(crate) fn reading(config: &Config, pids: &[u32]) -> Header {
+    Header {
+        host: host::describe(&config.root),
+        scope: Scope { all: pids.is_empty(), pids: pids.to_vec() },
+        identity: host::identity(&config.root).named(&config.export),
+        boot_id: host::boot_id(&config.root),
+        ..Header::new(clock_of_run(), clock::now())
+    }
+}
+
 /// Applies a line; with an interval, tells the panes that end before it.
 fn play(
     fuser: &mut Fuser,
@@ -234,14 +245,7 @@ impl Engine for Local {
     fn snapshot(&self, config: &Config, pid: Option<u32>) -> Result<Report, Failure> {
         let proc = Proc::at(&config.root);
         let mut scanner = Scanner::new(proc.clone(), ScanOptions::default());
-        // All that is read is older.
-        let header = Header {
-            host: host::describe(&config.root),
-            scope: Scope { all: pid.is_none(), pids: pid.into_iter().collect() },
-            identity: host::identity(&config.root).named(&config.export),
-            boot_id: host::boot_id(&config.root),
-            ..Header::new(clock_of_run(), clock::now())
-        };
+        let header = reading(config, pid.as_slice());
         let mut fuser = Fuser::new(header, "snapshot", config.export.interval);
         for gap in unwatched(fuser.now()) {
             drop(fuser.apply(Line::Evidence(Evidence::Gap(gap))));

@@ -32,6 +32,7 @@ mod recorder;
 mod reload;
 pub mod report;
 pub mod screen;
+pub mod selftest;
 pub mod sending;
 pub mod socket;
 pub mod sources;

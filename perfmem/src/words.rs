@@ -2,7 +2,7 @@
 //!
 //! `format/NAME` says which bits a field has (`config:0-7,32-35`), `events/NAME` which fields an event sets
 //! (`event=0xcd,umask=0x1,ldlat=3`): kernel `Documentation/ABI/testing/sysfs-bus-event_source-devices-format` and `-events`.
-//! The reader of `perf-event2` refuses fields of several ranges, which Intel's PMUs have.
+//! The reader of `perf-event2` refuses a PMU that has a field of several ranges, as AMD's cores do.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -112,12 +112,6 @@ impl Claim {
         let traits = Traits(piece.traits.0 & !history);
         Self { stack: piece.stack, origin: piece.origin.clone(), traits }
     }
-
-    /// As [`Piece::private_anonymous`].
-    #[must_use]
-    pub fn private_anonymous(&self) -> bool {
-        self.traits.private_anonymous(self.origin.as_deref())
-    }
 }
 
 /// What one claim has in one space.

@@ -64,7 +64,8 @@ impl Traits {
     }
 
     /// Whether what has these traits and this origin is private memory without an object, as far as is known.
-    pub(crate) fn private_anonymous(self, origin: Option<&Origin>) -> bool {
+    #[must_use]
+    pub fn private_anonymous(self, origin: Option<&Origin>) -> bool {
         match origin {
             Some(origin) => origin.backing == Backing::Anonymous,
             None => self.has(Self::ANONYMOUS) && !self.has(Self::SHARED),

@@ -9,7 +9,7 @@ use crate::service::until;
 use crate::stack::Store;
 
 /// What is in the queries that find nothing in this run, and why they don't.
-const WITHOUT_DATA: [(&str, &str); 5] = [
+const WITHOUT_DATA: [(&str, &str); 6] = [
     ("memprov_access_", "accesses are sampled on request only"),
     ("memprov_memory_populated_", "page faults are told on request only"),
     ("memprov_memory_touched_", "no monitor of DAMON watches the workload"),

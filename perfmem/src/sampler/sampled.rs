@@ -133,11 +133,9 @@ impl Sampled {
         }
         // Older kernels count no losses (before 6.0), and know no size of pages (before 5.11).
         let whole = BASE | PLACE | self.fields;
-        let tried = [
-            (whole, ReadFormat::LOST),
-            (whole, ReadFormat::empty()),
-            (whole & !sample::DATA_PAGE_SIZE, ReadFormat::empty()),
-        ];
+        let fewer = whole & !sample::DATA_PAGE_SIZE;
+        let (lost, nothing) = (ReadFormat::LOST, ReadFormat::empty());
+        let tried = [(whole, lost), (whole, nothing), (fewer, lost), (fewer, nothing)];
         let mut failed = io::Error::from_raw_os_error(EINVAL);
         for (fields, read) in tried {
             builder.attrs_mut().sample_type = fields;

@@ -42,7 +42,7 @@ pub enum SelftestError {
     #[error("{0}")]
     NoPmu(Verdict),
     /// The one there is, is not read here.
-    #[error("{0} writes packets that this version does not read")]
+    #[error("{0} writes packets, which are read in recordings only")]
     Unread(MemEvent),
     /// No event opens.
     #[error(transparent)]

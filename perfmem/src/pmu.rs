@@ -18,7 +18,7 @@ pub struct MemEvent {
 }
 
 impl MemEvent {
-    /// Whether its samples are read here. Arm's SPE writes packets instead, which are not.
+    /// Whether it can be sampled here. Arm's SPE writes packets to a buffer of its own, which is read in recordings only.
     #[must_use]
     pub fn is_read(&self) -> bool {
         !self.device.starts_with("arm_spe")

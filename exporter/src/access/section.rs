@@ -82,9 +82,10 @@ fn told(part: Part, slices: &[Sums], sure: EvidenceClass, clock: Clock) -> Acces
 
 fn populated(of: &Populated, evidence: EvidenceClass) -> Option<PopulatedRow> {
     let node = |id: &Option<u32>| id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
-    let nodes = of.nodes.iter().map(|(id, filled)| {
-        (node(id), Filled { faults: filled.faults, bytes: filled.bytes })
-    });
+    let nodes = of
+        .nodes
+        .iter()
+        .map(|(id, filled)| (node(id), Filled { faults: filled.faults, bytes: filled.bytes }));
     (!of.nodes.is_empty()).then(|| PopulatedRow { evidence, nodes: nodes.collect() })
 }
 

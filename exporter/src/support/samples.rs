@@ -64,7 +64,7 @@ fn lacking(verdict: &Verdict) -> (String, &'static str) {
     };
     let reason = match verdict {
         Verdict::Available(event) => {
-            format!("{event} opens, and this version does not read its packets")
+            format!("{event} opens, and its packets are read in recordings only")
         }
         other => other.to_string(),
     };

@@ -61,6 +61,8 @@ pub struct Records(Arc<Mutex<Waiting>>);
 #[derive(Debug, Default)]
 struct Waiting {
     request: Request,
+    /// Encoded bytes of it.
+    size: usize,
     number: u64,
     under_way: bool,
     dropped: u64,
@@ -70,8 +72,10 @@ impl Records {
     /// Adds the records of a pane, if there is room.
     pub fn offer(&self, request: Request) {
         let mut waiting = self.lock();
-        if waiting.request.size() + request.size() <= WAITING {
+        let size = waiting.size + request.size();
+        if size <= WAITING {
             waiting.request.append(request);
+            waiting.size = size;
         } else {
             waiting.dropped += request.points() as u64;
         }
@@ -96,6 +100,7 @@ impl Feed for Records {
         }
         waiting.number += 1;
         waiting.under_way = true;
+        waiting.size = 0;
         let parts = vec![std::mem::take(&mut waiting.request)];
         Some(Shipment { number: waiting.number, parts, replaceable: false })
     }

@@ -2,6 +2,7 @@
 
 mod receiver;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,7 @@ fn report() -> Report {
         conflicts: 0,
         latency: Some(latency),
         methods: BTreeMap::new(),
+        populated: None,
     };
     let row = AccessRow {
         space: None,
@@ -115,12 +117,17 @@ fn exemplars_arrive_as_log_records_while_they_are_asked_for() {
         newest.told["asInt"].as_str()?.parse::<u64>().ok()
     };
     until("the metric", || counted(&receiver) == Some(0));
-    exporting.offer(&report(), MonoTime(2_000_000_000));
-    until("the count", || counted(&receiver) == Some(1));
+    // The receiver has the records before the client knows that it has.
+    let end = Cell::new(1_000_000_000);
+    until("the count", || {
+        end.set(end.get() + 1_000_000_000);
+        exporting.offer(&report(), MonoTime(end.get()));
+        counted(&receiver) == Some(1)
+    });
     config.export.exemplar_logs = false;
     exporting.change(&config).unwrap();
     let before = receiver.messages("/v1/logs").len();
-    exporting.offer(&report(), MonoTime(3_000_000_000));
-    exporting.finish(MonoTime(4_000_000_000));
+    exporting.offer(&report(), MonoTime(end.get() + 1_000_000_000));
+    exporting.finish(MonoTime(end.get() + 2_000_000_000));
     assert_eq!(receiver.messages("/v1/logs").len(), before);
 }

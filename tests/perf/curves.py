@@ -166,7 +166,7 @@ def touch(args, home):
     subprocess.run(["gcc", "-O2", "-o", perf.ARGS.load, HERE / "load.c"], check=True)
     pages, seconds, rows = 400_000, 12, []
     for part in (0.001, 0.003, 0.01, 0.03, 0.1):
-        errors, small, cpu, told = [], [], [], 0
+        errors, small, cpu, unknown, told = [], [], [], [], 0
         for seed in range(max(1, args.runs // 5)):
             with perf.Load("touch", seed, pages, seconds) as load:
                 load.line()
@@ -179,17 +179,20 @@ def touch(args, home):
                     truth = load.numbers()
                     cpu.append(100 * (perf.cpu_of(agent.pid) - before) / (time.monotonic() - begun))
                     found = agent.report("--pid", str(load.pid))["processes"][0]["first_touch"]
-            known = {} if found is None else {r["name"]: r["resident"]["bytes"] for r in found["rows"]}
-            whole = sum(truth.values()) * 4096
-            for name, touched in truth.items():
-                bytes_ = next((b for n, b in known.items() if name in n), None)
-                told += bytes_ is not None
-                if bytes_ is not None:
-                    error = 100 * abs(bytes_ - touched * 4096) / whole
-                    (errors if touched * 4096 > whole / 10 else small).append(error)
+            known = {r["name"]: r["resident"]["bytes"] for r in found["rows"]}
+            unknown.append(100 * found["unknown_share"])
+            touched, rows_sum = sum(truth.values()), sum(known.values())
+            for name, pages_of in truth.items():
+                share = next((b / rows_sum for n, b in known.items() if name in n), None)
+                told += share is not None
+                if share is not None:
+                    error = 100 * abs(share - pages_of / touched)
+                    (errors if pages_of > touched / 10 else small).append(error)
         rows.append({"sample_percent": 100 * part, "error_points_large": most(errors), "error_points_small": most(small),
-                     "named": told, "owners": 11 * max(1, args.runs // 5), "agent_cpu_percent": statistics.median(cpu)})
-    return rows, ("sample_percent", ["error_points_large", "error_points_small", "agent_cpu_percent"], None)
+                     "named": told, "owners": len(truth) * max(1, args.runs // 5), "unknown_percent": most(unknown),
+                     "agent_cpu_percent": statistics.median(cpu)})
+    return rows, ("sample_percent", ["error_points_large", "error_points_small", "unknown_percent", "agent_cpu_percent"],
+                  None)
 
 
 CURVES = {"period": period, "touch": touch}

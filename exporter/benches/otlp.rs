@@ -72,6 +72,7 @@ fn row(n: u64, class: EvidenceClass, pane: u64) -> OwnerRow {
         growth_per_minute: None,
         intervals: 1,
         first_touch: Vec::new(),
+        placement: None,
     }
 }
 
@@ -92,6 +93,7 @@ fn process(pid: u32, class: EvidenceClass, pane: u64) -> Process {
         owners: (0..OWNERS).map(|n| row(n, class, pane)).collect(),
         faults: Faults::default(),
         first_touch: None,
+        ran: None,
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memprov_ledger::activity::Heat;
-use memprov_ledger::book::{Closed, Kind, Row, Sharing, TouchTally};
+use memprov_ledger::book::{Closed, Kind, Row, Sharing};
 use memprov_ledger::evidence::{Backing, Counters, EvidenceClass, StackRef};
 use memprov_ledger::identity::{PAGE, SpaceId, Tgid};
 use memprov_ledger::ledger::Ledger;
 use memprov_ledger::pieces::Traits;
 use memprov_ledger::space::Space;
 use memprov_ledger::time::MonoTime;
+use memprov_ledger::touch::TouchTally;
 
 use crate::charges;
 use crate::fuse::Snapshot;
@@ -25,7 +26,7 @@ use crate::stats::{fraction, scale, wilson, wilson_of};
 use crate::symbols::Stability;
 use crate::tables::Tables;
 use crate::trace::Header;
-use crate::{usage, wall};
+use crate::{places, usage, wall};
 
 /// Sampled units that a division by first touch rests on at least; below it is withheld.
 const UNITS: u64 = 20;
@@ -146,7 +147,7 @@ impl Composer<'_> {
         let sums = self.sums(&closed);
         let heat = Some(space.heat()).filter(|heat| usage::fresh(heat, at));
         let mut owners: Vec<OwnerRow> =
-            sums.values().map(|sum| self.row(sum, &closed, heat, history)).collect();
+            sums.values().map(|sum| self.row(sum, &closed, (space, heat), history)).collect();
         owners.sort_by(|a, b| {
             (b.resident.bytes, b.reserved.bytes, &a.id).cmp(&(
                 a.resident.bytes,
@@ -180,6 +181,7 @@ impl Composer<'_> {
             owners,
             faults: faults(space, &scan.after),
             first_touch: self.first_touch(space, &touched, anon),
+            ran: places::ran(space.placement()),
         };
         let start = |tgid: &Tgid| space.starts.get(tgid).map(|start| start.0);
         let of = |tgid: &Tgid| Process { pid: tgid.0, start_time: start(tgid), ..one.clone() };
@@ -199,7 +201,7 @@ impl Composer<'_> {
         &self,
         sum: &Sum,
         closed: &Closed,
-        heat: Option<&Heat>,
+        (space, heat): (&Space, Option<&Heat>),
         history: Option<&VecDeque<Snapshot>>,
     ) -> OwnerRow {
         let Sum { owner, row } = sum;
@@ -234,6 +236,8 @@ impl Composer<'_> {
                 lo: None,
                 hi: None,
             }),
+            placement: resident
+                .and_then(|_| places::placement(row, space.placement(), class, self.header.clock)),
             touched: row
                 .used
                 .as_ref()

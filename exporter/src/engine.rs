@@ -22,7 +22,9 @@ use crate::recorder::Recorder;
 use crate::report::{About, Report};
 use crate::screen::Screen;
 use crate::sending::Sending;
+use crate::sources::Outcome;
 use crate::sources::charging::Charging;
+use crate::sources::placing::Placing;
 use crate::support::{HookProbe, PMU, PagesProbe};
 use crate::trace::{Header, Line, Problem, Reader, Scope, TraceError};
 use crate::{host, probing, symbols};
@@ -256,13 +258,20 @@ impl Engine for Local {
         };
         // Relatives are known by their layout once all are read: then sharing after fork can be asked for.
         let family = pids.len() > 1;
-        let mut charging = Charging::new(&proc);
+        let (mut charging, mut placing) = (Charging::new(&proc), Placing::new(&proc));
         let mut unlimited = Budget::new(1.0, Duration::MAX, clock::now());
         let mut first_error = None;
         for tgid in pids {
             match scanner.scan(tgid, family) {
                 Ok(seen) => {
-                    drop(fuser.apply(Line::Evidence(Evidence::Residency(Box::new(seen)))));
+                    let outcome = Outcome::Seen(Box::new(seen));
+                    let placed = placing.of(tgid, &outcome, true, &mut unlimited);
+                    if let Outcome::Seen(seen) = outcome {
+                        drop(fuser.apply(Line::Evidence(Evidence::Residency(seen))));
+                    }
+                    if let Some(placed) = placed {
+                        drop(fuser.apply(Line::Evidence(Evidence::Placed(Box::new(placed)))));
+                    }
                     for charge in charging.of(tgid, false, &mut unlimited) {
                         drop(fuser.apply(Line::Evidence(Evidence::Charge(Box::new(charge)))));
                     }

@@ -163,7 +163,8 @@ impl Folding<'_> {
                 );
                 self.unhook(clock::now());
             }
-            Input::Scanned { tgid, outcome, charges, upto } => {
+            Input::Scanned { tgid, outcome, placed, charges, upto } => {
+                placed.into_iter().for_each(|placed| self.window.push(Evidence::Placed(placed)));
                 let charges = charges.into_iter().map(|charge| Evidence::Charge(Box::new(charge)));
                 charges.for_each(|charge| self.window.push(charge));
                 self.scanned(tgid, outcome, upto);

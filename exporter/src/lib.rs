@@ -25,6 +25,7 @@ pub mod logging;
 pub mod manager;
 pub mod otlp;
 pub mod owners;
+pub mod places;
 pub mod plan;
 pub mod privileges;
 pub mod probing;

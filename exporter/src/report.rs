@@ -1,6 +1,7 @@
 //! The document `memprov.report/1`: what `report`, `replay` and the table show, and what OTLP is encoded from.
 
 mod accesses;
+mod places;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 pub use accesses::{
     AccessRow, AccessSums, Accesses, Filled, Located, Measured, PopulatedRow, ShareRow,
 };
+pub use places::{OnNode, Placement, Ran};
 
 use memprov_ledger::evidence::EvidenceClass;
 use memprov_semconv as semconv;
@@ -223,6 +225,9 @@ pub struct Process {
     /// Resident bytes by who touched them first.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_touch: Option<FirstTouch>,
+    /// On which NUMA nodes its threads ran; missing on hosts with one node, and where nobody looked twice.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ran: Option<Ran>,
 }
 
 /// One book: owned + joint + unattributed + skew lies in control.
@@ -322,6 +327,9 @@ pub struct OwnerRow {
     /// Bytes swapped out.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub swapped: Option<Quantity>,
+    /// On which NUMA nodes `resident` lies; missing on hosts with one node, and where nobody looked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub placement: Option<Placement>,
     /// What checks of a monitor prove of its use; missing while none covers it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub touched: Option<Touched>,

@@ -16,13 +16,14 @@ pub mod charging;
 mod chosen;
 pub mod hooks;
 pub mod names;
+pub mod placing;
 pub mod regions;
 pub mod scans;
 pub mod sideband;
 
 use memprov_bpf::RunTime;
 use memprov_ledger::charge::Charge;
-use memprov_ledger::evidence::{Evidence, Residency, Total};
+use memprov_ledger::evidence::{Evidence, Placed, Residency, Total};
 use memprov_ledger::identity::{StartTicks, Tgid};
 use memprov_ledger::time::MonoTime;
 
@@ -53,6 +54,8 @@ pub enum Input {
         tgid: Tgid,
         /// What came of it.
         outcome: Outcome,
+        /// On which nodes its pages lie, where that was due.
+        placed: Option<Box<Placed>>,
         /// What its cgroups are charged for, those that were due.
         charges: Vec<Charge>,
         /// The watermark.

@@ -67,6 +67,7 @@ impl Window {
             Evidence::Total(total) => (total.when.end, 3),
             Evidence::Charge(charge) => (charge.when.end, 3),
             Evidence::Residency(seen) => (seen.when.end, 3),
+            Evidence::Placed(seen) => (seen.when.end, 3),
         };
         self.waiting.push(Reverse(Entry { order: (end, rank, self.arrived), evidence }));
     }

@@ -6,11 +6,11 @@ use jsonschema::Validator;
 use memprov::charges::{CacheFile, Cgroup, ChargeRow};
 use memprov::report::{
     AccessRow, AccessSums, Accesses, Agent, Book, BpfCost, Configuration, Control, Differences,
-    FaultShare, Faults, Filled, FirstTouch, FrameView, Host, Located, Measured, Monitored,
-    OwnerRow, PopulatedRow, Process, Quantity, Report, SCHEMA, Scans, ShareRow, SharedRow,
-    SyscallTax, TouchRow, Touched,
+    FaultShare, Faults, Filled, FirstTouch, FrameView, Host, Located, Measured, Monitored, OnNode,
+    OwnerRow, Placement, PopulatedRow, Process, Quantity, Ran, Report, SCHEMA, Scans, ShareRow,
+    SharedRow, SyscallTax, TouchRow, Touched,
 };
-use memprov_ledger::evidence::EvidenceClass;
+use memprov_ledger::evidence::{EvidenceClass, Policy};
 use serde_json::{Value, json};
 
 fn schema() -> Value {
@@ -84,6 +84,7 @@ fn sparse() -> Report {
         growth_per_minute: None,
         intervals: 0,
         first_touch: Vec::new(),
+        placement: None,
     };
     let process = Process {
         pid: 1,
@@ -101,6 +102,7 @@ fn sparse() -> Report {
         owners: vec![owner],
         faults: Faults::default(),
         first_touch: None,
+        ran: None,
     };
     let shared = SharedRow {
         id: "00".into(),
@@ -212,6 +214,11 @@ fn maximal() -> Report {
     process.faults.by_kind = ["anon", "file", "shmem", "unknown"]
         .map(|kind| (kind.to_owned(), FaultShare { faults: 1, lo: 0, hi: 2, samples: 5 }))
         .into();
+    process.ran = Some(Ran {
+        seconds: 300.0,
+        recent: BTreeMap::from([(1, 2.5)]),
+        total: BTreeMap::from([(0, 0.01), (1, 7.5)]),
+    });
     process.first_touch = Some(FirstTouch {
         probability: 0.015_625,
         pages: 9,
@@ -248,6 +255,12 @@ fn maximal() -> Report {
     owner.swapped = Some(quantity);
     owner.growth_per_minute = Some(-1);
     owner.first_touch = vec![touch];
+    owner.placement = Some(Placement {
+        as_of: "2025-11-29T20:00:00Z".into(),
+        nodes: vec![OnNode { node: u32::MAX, resident: Quantity::default() }],
+        unplaced: 4096,
+        policies: Policy::ALL.map(|policy| policy.id().to_owned()).to_vec(),
+    });
     report.shared[0].stack = vec![frame];
     let share = ShareRow { share: 0.3, lo: 0.2, hi: 0.4 };
     let located = Located {
@@ -283,6 +296,7 @@ fn maximal() -> Report {
 fn open_map(place: &str) -> bool {
     let ends = ["/totals", "/samples", "/methods", "/weights", "/squares", "/shares", "/nodes"];
     ["/lost", "/agent/cpu_seconds", "/agent/scans/skipped", "/cgroups/0/facts"].contains(&place)
+        || ["/processes/0/ran/recent", "/processes/0/ran/total"].contains(&place)
         || place.starts_with("/accesses") && ends.iter().any(|end| place.ends_with(end))
 }
 

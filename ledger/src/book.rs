@@ -12,11 +12,12 @@ use crate::identity::{IntervalId, ObjectKey, PAGE, SpaceId};
 use crate::ledger::Ledger;
 use crate::pages::{BLOCK, PageState};
 use crate::pieces::{Origin, Piece, Traits};
+use crate::placement::ByNode;
 use crate::relatives::{Common, Families, Relatives};
 use crate::scan::{Scan, object};
 use crate::space::Space;
 use crate::time::MonoTime;
-use crate::touch::Touches;
+use crate::touch::{TouchTally, Touches};
 
 /// What a total of the kernel is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,6 +138,8 @@ pub struct Row {
     pub touch: TouchTally,
     /// What checks of a monitor say of it; `None` where none covers the space.
     pub used: Option<Use>,
+    /// On which nodes its resident bytes lie; `None` where nobody looked, or it has none.
+    pub nodes: Option<ByNode>,
 }
 
 impl Row {
@@ -156,43 +159,10 @@ impl Row {
         if let Some(other) = &other.used {
             self.used.get_or_insert_default().merge(other);
         }
-    }
-}
-
-/// Sampled pages by who touched them first. Counts of sample units (pages; blocks of 2 MiB where huge) in bytes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TouchTally {
-    /// Resident units in the sample.
-    pub sampled: u64,
-    /// Bytes that those units stand for.
-    pub sampled_bytes: u64,
-    /// Sum of the squares of those bytes, in units of pages: units of unequal weight are worth fewer equal ones.
-    pub sampled_squares: u64,
-    /// By stack: units and bytes.
-    pub by_stack: BTreeMap<StackRef, (u64, u64)>,
-}
-
-impl TouchTally {
-    fn add(&mut self, stack: Option<StackRef>, bytes: u64) {
-        self.sampled += 1;
-        self.sampled_bytes += bytes;
-        self.sampled_squares += (bytes / PAGE).pow(2);
-        if let Some(stack) = stack {
-            let entry = self.by_stack.entry(stack).or_default();
-            entry.0 += 1;
-            entry.1 += bytes;
-        }
-    }
-
-    /// Adds another tally to this one.
-    pub fn merge(&mut self, other: &Self) {
-        self.sampled += other.sampled;
-        self.sampled_bytes += other.sampled_bytes;
-        self.sampled_squares += other.sampled_squares;
-        for (stack, (units, bytes)) in &other.by_stack {
-            let entry = self.by_stack.entry(*stack).or_default();
-            entry.0 += units;
-            entry.1 += bytes;
+        match (&mut self.nodes, &other.nodes) {
+            (Some(nodes), Some(other)) => nodes.merge(other),
+            (None, Some(other)) => self.nodes = Some(other.clone()),
+            (_, None) => {}
         }
     }
 }
@@ -281,6 +251,7 @@ impl Sharing<'_> {
             }
         }
         lay(&space.heat, scan, &mut rows);
+        self.place(space, scan, &relatives, &mut rows);
         let newest = space.total.map_or(scan.after, |(_, counters)| counters);
         let outside = unmapped_bytes(scan);
         let books: Vec<Book> = Kind::ALL
@@ -311,7 +282,13 @@ impl Sharing<'_> {
     }
 
     /// Splits the present pages of a piece into its own and joint ones.
-    fn part(&self, space: &Space, scan: &Scan, piece: &Piece, relatives: &Relatives<'_>) -> Part {
+    pub(crate) fn part(
+        &self,
+        space: &Space,
+        scan: &Scan,
+        piece: &Piece,
+        relatives: &Relatives<'_>,
+    ) -> Part {
         let mut part = Part::default();
         let backing = piece.origin.as_ref().map_or(Backing::Anonymous, |o| o.backing);
         let shared = object(backing).is_some_and(|key| self.is_shared(key, space.id));
@@ -384,10 +361,11 @@ impl Sharing<'_> {
     }
 }
 
+/// What a piece has.
 #[derive(Default)]
-struct Part {
-    owned: ByKind,
-    joint: ByKind,
+pub(crate) struct Part {
+    pub(crate) owned: ByKind,
+    pub(crate) joint: ByKind,
     /// Whose its common anonymous pages are is not exact.
     guessed: bool,
 }

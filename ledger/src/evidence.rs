@@ -4,6 +4,7 @@
 
 mod access;
 mod activity;
+mod placed;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ pub use access::{
     Access, Blocked, Locality, Op, Population, Served, Snoop, Timing, Tlb, is_kernel,
 };
 pub use activity::{Activity, Region};
+pub use placed::{NodeRange, Placed, Policy, Ran};
 
 use crate::charge::Charge;
 use crate::identity::{Extent, ObjectKey, StackId, StartTicks, Tgid};
@@ -51,6 +53,8 @@ pub enum Evidence {
     Access(Box<Access>),
     /// What a monitor of memory found in one aggregation.
     Activity(Box<Activity>),
+    /// On which NUMA nodes pages of a process lie, and its threads ran.
+    Placed(Box<Placed>),
     /// What a scan saw of a process.
     Residency(Box<Residency>),
     /// The kernel's own totals of a process.

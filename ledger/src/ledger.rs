@@ -7,6 +7,7 @@ use crate::activity::Heat;
 use crate::charge::Charge;
 use crate::evidence::{Change, Evidence, Gap, Lifecycle, Residency, Stream, Total};
 use crate::identity::{SpaceId, StackId, StartTicks, Tgid};
+use crate::placement::Placement;
 use crate::scan::{Differences, Scan, inherit};
 use crate::space::Space;
 use crate::time::{MonoTime, Span};
@@ -86,6 +87,7 @@ impl Ledger {
             // It changes nothing; whose it was, `owner_of` answers.
             Evidence::Access(_) => {}
             Evidence::Activity(seen) => self.activity(seen),
+            Evidence::Placed(seen) => self.placed(seen),
             Evidence::Residency(seen) => self.residency(seen),
             Evidence::Total(total) => self.total(total),
             Evidence::Recall(known) => self.recall(known),
@@ -282,6 +284,7 @@ impl Ledger {
             space.scan = None;
             space.touches = Touches::default();
             space.heat = Heat::default();
+            space.placement = Placement::default();
             let heir = heir.or(space.parent);
             for child in self.spaces.values_mut().filter(|s| s.parent == Some(id)) {
                 child.parent = heir;

@@ -15,6 +15,7 @@ pub mod ledger;
 pub mod pages;
 pub mod piece_map;
 pub mod pieces;
+pub mod placement;
 pub mod ranges;
 pub mod recall;
 mod relatives;

@@ -10,6 +10,7 @@ use crate::identity::{
 };
 use crate::piece_map::PieceMap;
 use crate::pieces::{Piece, Traits};
+use crate::placement::Placement;
 use crate::scan::Scan;
 use crate::time::{MonoTime, Span};
 use crate::touch::{Sample, Touches};
@@ -113,6 +114,8 @@ pub struct Space {
     pub(crate) touches: Touches,
     /// What monitors found in it.
     pub(crate) heat: Heat,
+    /// On which nodes its pages lie, and its threads ran.
+    pub(crate) placement: Placement,
     pub(crate) next: u64,
     pub(crate) dead: VecDeque<Dead>,
     /// Deaths before this instant may have been forgotten.
@@ -171,6 +174,7 @@ impl Space {
             pieces: PieceMap::default(),
             touches: Touches::default(),
             heat: Heat::default(),
+            placement: Placement::default(),
             next: 0,
             dead: VecDeque::new(),
             forgotten: MonoTime(0),
@@ -217,6 +221,7 @@ impl Space {
             pieces: self.pieces.clone(),
             touches: Touches::default(),
             heat: Heat::default(),
+            placement: Placement::default(),
             next: 0,
             dead: VecDeque::new(),
             forgotten: when.begin,
@@ -276,6 +281,11 @@ impl Space {
         self.scan.as_ref().is_some_and(|scan| self.changed < scan.when.begin) && !self.questions()
     }
 
+    /// Whether nothing was lost since its newest scan.
+    pub(crate) fn lossless_since_scan(&self) -> bool {
+        self.scan.as_ref().is_some_and(|scan| self.loss <= scan.when.begin)
+    }
+
     /// Takes a sampled fault in.
     pub(crate) fn fault(&mut self, fault: &Fault, sample: Sample) {
         let kind = match self.pieces.find(fault.address) {
@@ -299,6 +309,12 @@ impl Space {
     #[must_use]
     pub fn heat(&self) -> &Heat {
         &self.heat
+    }
+
+    /// On which nodes its pages lie, and its threads ran.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// Faults of the sample so far, by kind.

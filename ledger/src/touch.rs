@@ -193,3 +193,41 @@ impl Touches {
         self.entries.is_empty()
     }
 }
+
+/// Sampled pages by who touched them first. Counts of sample units (pages; blocks of 2 MiB where huge) in bytes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TouchTally {
+    /// Resident units in the sample.
+    pub sampled: u64,
+    /// Bytes that those units stand for.
+    pub sampled_bytes: u64,
+    /// Sum of the squares of those bytes, in units of pages: units of unequal weight are worth fewer equal ones.
+    pub sampled_squares: u64,
+    /// By stack: units and bytes.
+    pub by_stack: BTreeMap<StackRef, (u64, u64)>,
+}
+
+impl TouchTally {
+    pub(crate) fn add(&mut self, stack: Option<StackRef>, bytes: u64) {
+        self.sampled += 1;
+        self.sampled_bytes += bytes;
+        self.sampled_squares += (bytes / PAGE).pow(2);
+        if let Some(stack) = stack {
+            let entry = self.by_stack.entry(stack).or_default();
+            entry.0 += 1;
+            entry.1 += bytes;
+        }
+    }
+
+    /// Adds another tally to this one.
+    pub fn merge(&mut self, other: &Self) {
+        self.sampled += other.sampled;
+        self.sampled_bytes += other.sampled_bytes;
+        self.sampled_squares += other.sampled_squares;
+        for (stack, (units, bytes)) in &other.by_stack {
+            let entry = self.by_stack.entry(*stack).or_default();
+            entry.0 += units;
+            entry.1 += bytes;
+        }
+    }
+}

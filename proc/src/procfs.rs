@@ -156,6 +156,16 @@ impl Proc {
         read(&self.memory(tgid)?.join("smaps"), buffer, LONG)
     }
 
+    /// `numa_maps` of the directory that shows a process' memory, whole, into `buffer`; see [`crate::numa_maps`].
+    pub(crate) fn numa_text(&self, memory: &Path, buffer: &mut Vec<u8>) -> Result<(), ReadError> {
+        read(&memory.join("numa_maps"), buffer, LONG)
+    }
+
+    /// `PID/task/TID/stat`.
+    pub(crate) fn task_stat(&self, tgid: Tgid, task: u32) -> Result<Stat, ReadError> {
+        self.stat_in(&self.process(tgid).join(format!("task/{task}")))
+    }
+
     /// `PID/smaps_rollup`.
     ///
     /// # Errors

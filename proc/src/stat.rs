@@ -23,12 +23,17 @@ pub struct Stat {
     pub minor_faults: u64,
     /// Field 12: major faults, likewise.
     pub major_faults: u64,
+    /// Fields 14 and 15: CPU time in ticks of 10 ms, in the program and in the kernel: of the whole thread group, or of one
+    /// thread in `task/TID/stat`.
+    pub cpu_ticks: u64,
     /// Field 22: start, in ticks since boot.
     pub start_ticks: u64,
     /// Field 26: where code starts; 1 when hidden from us, 0 without memory.
     pub start_code: u64,
     /// Field 28: where the stack starts; 0 when hidden from us or without memory.
     pub start_stack: u64,
+    /// Field 39: the CPU that the thread runs on, or ran on last; `None` where the file ends before it.
+    pub processor: Option<u32>,
 }
 
 impl Stat {
@@ -73,7 +78,7 @@ pub fn parse(text: &[u8]) -> Result<Stat, ParseError> {
     };
     let &[state] = field(3)? else { return Err(error("state is not one letter")) };
     let number = |word| decimal(word).ok_or(error("field is not a number"));
-    let stat = Stat {
+    let mut stat = Stat {
         pid: pid.ok_or(error("no pid"))?,
         comm,
         state,
@@ -81,12 +86,15 @@ pub fn parse(text: &[u8]) -> Result<Stat, ParseError> {
         flags: number(field(9)?)?,
         minor_faults: number(field(10)?)?,
         major_faults: number(field(12)?)?,
+        cpu_ticks: number(field(14)?)?.saturating_add(number(field(15)?)?),
         start_ticks: number(field(22)?)?,
         start_code: number(field(26)?)?,
         start_stack: number(field(28)?)?,
+        processor: None,
     };
-    // What stands behind the last field shows that it is whole.
+    // What stands behind a field shows that it is whole.
     field(29)?;
+    stat.processor = field(39).ok().and_then(decimal_u32).filter(|_| field(40).is_ok());
     Ok(stat)
 }
 
@@ -107,7 +115,16 @@ mod tests {
         assert_eq!((stat.minor_faults, stat.major_faults), (1500, 3));
         assert_eq!(stat.start_ticks, 123_456);
         assert_eq!((stat.start_code, stat.start_stack), (94_000_000_000_000, 140_720_000_000_000));
+        assert_eq!((stat.cpu_ticks, stat.processor), (15, None), "it ends before field 39");
         assert!(!stat.kernel_thread() && !stat.exited());
+    }
+
+    #[test]
+    fn the_cpu_is_told_where_the_file_is_whole() {
+        let processor = |text: &str| parse(text.as_bytes()).unwrap().processor;
+        let cut = format!("{} 0 0 0 0 0 0 0 17", TEXT.trim_end());
+        assert_eq!(processor(&format!("{cut} 0\n")), Some(17));
+        assert_eq!(processor(&cut), None, "it may be 170");
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod tests {
     use std::process::Command;
 
     use memprov_ledger::identity::Tgid;
-    use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, maps, smaps};
+    use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, maps, numa_maps, smaps};
 
     fn data(below: &str) -> Option<PathBuf> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(below);
@@ -33,6 +33,48 @@ mod tests {
         assert_eq!(lines.iter().filter(|l| !l.read && !l.write && !l.exec).count(), 2853);
         assert_eq!(lines.iter().filter(|l| l.name.ends_with(b" (deleted)")).count(), 43);
         assert!(lines.windows(2).all(|w| w[0].end <= w[1].start));
+    }
+
+    /// Lines of a file that are no headings of whoever kept it, and how many of those there are.
+    fn numa_lines(text: &[u8]) -> (Vec<numa_maps::Line<'_>>, usize) {
+        let read: Vec<_> = numa_maps::lines(text).collect();
+        let wrong = read.iter().filter(|line| line.is_err()).count();
+        (read.into_iter().flatten().collect(), wrong)
+    }
+
+    #[test]
+    fn places_of_a_benchmark_on_four_nodes_are_read_under_each_policy() {
+        let Some(dir) = data("proc/libcuckoo-numa_maps") else { return };
+        for (name, mode, nodes) in [
+            ("numa_test_bind0.txt", numa_maps::Mode::Bind, 1),
+            ("numa_test_default.txt", numa_maps::Mode::Default, 1),
+            ("numa_test_interleave_all.txt", numa_maps::Mode::Interleave, 4),
+        ] {
+            let text = std::fs::read(dir.join(name)).unwrap();
+            let (lines, wrong) = numa_lines(&text);
+            assert_eq!((wrong, lines.is_empty()), (1, false), "{name} has a heading");
+            assert!(lines.iter().any(|line| line.mode == mode), "{name}");
+            let mut on: Vec<u32> = lines.iter().flat_map(|l| l.nodes.iter().map(|n| n.0)).collect();
+            on.sort_unstable();
+            on.dedup();
+            assert_eq!(on.len(), nodes, "{name}: {on:?}");
+            for line in lines.iter().filter(|line| line.file.is_none()) {
+                let pages: u64 = line.nodes.iter().map(|(_, pages)| pages).sum();
+                assert_eq!(pages, line.anon.max(line.mapped), "{name}: {line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_by_node_are_the_rss_that_smaps_tells_of_the_same_mapping() {
+        let Some(path) = data("text/proc/numa_maps-and-smaps-prefer1-thp.txt") else { return };
+        let text = std::fs::read(path).unwrap();
+        let (mut lines, _) = numa_lines(&text);
+        lines.retain(|line| line.start == 0x7f95_9336_a000 && !line.nodes.is_empty());
+        assert_eq!(lines.len(), 1);
+        assert_eq!((lines[0].mode, lines[0].mode_nodes), (numa_maps::Mode::Preferred, &b"1"[..]));
+        let bytes: u64 = lines[0].bytes().unwrap().iter().map(|(_, bytes)| bytes).sum();
+        assert_eq!(bytes, 409_600 << 10);
     }
 
     #[test]

@@ -138,16 +138,17 @@ fn programme() -> String {
         &perform("early", EARLY),
         &perform("late", LATE),
         &perform("recorded", RECORDED),
+        include_str!("nodes.sh"),
         "charge /out/charge\n",
         include_str!("damon.sh"),
     ]
     .concat()
 }
 
-/// The workload, as distributions build and at fixed addresses, what holds memory in cgroups, what uses some of it,
-/// and what takes rights away.
-fn programs() -> &'static [PathBuf; 5] {
-    static BUILT: OnceLock<[PathBuf; 5]> = OnceLock::new();
+/// The workload, as distributions build and at fixed addresses, what holds memory in cgroups, what uses some of it, what
+/// takes rights away, and what knows on which nodes it has its memory.
+fn programs() -> &'static [PathBuf; 6] {
+    static BUILT: OnceLock<[PathBuf; 6]> = OnceLock::new();
     BUILT.get_or_init(|| {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
@@ -158,6 +159,7 @@ fn programs() -> &'static [PathBuf; 5] {
             ("kernels", "hold", &[][..]),
             ("kernels/hot", "hot", &[][..]),
             ("kernels/lesser", "lesser", &[][..]),
+            ("kernels/placed", "placed", &[][..]),
         ]
         .map(|(from, name, flags)| {
             let program = out.join(name);

@@ -7,6 +7,7 @@
 mod charges;
 mod damon;
 mod guest;
+mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +58,11 @@ macro_rules! kernels {
             #[test]
             fn damon_that_the_kernel_uses_is_left_alone_and_nothing_of_ours_is_left() {
                 crate::KERNELS[$index].judge("damon left", crate::damon::left);
+            }
+
+            #[test]
+            fn owners_lie_on_the_nodes_where_they_were_put() {
+                crate::KERNELS[$index].judge("nodes", crate::nodes::judge);
             }
 
             #[test]

@@ -80,6 +80,7 @@ fn owner(id: &str, resident: Quantity) -> OwnerRow {
         growth_per_minute: None,
         intervals: 1,
         first_touch: Vec::new(),
+        placement: None,
     }
 }
 
@@ -112,6 +113,7 @@ fn process(pid: u32, container: Option<&str>, owners: Vec<OwnerRow>) -> Process 
         owners,
         faults: Faults { minor: 100, major: 1, ..Default::default() },
         first_touch: None,
+        ran: None,
     }
 }
 

@@ -12,6 +12,7 @@ use memprov_proc::stat::Stat;
 use memprov_proc::{Proc, ScanError, Scanner, clock};
 
 use super::charging::Charging;
+use super::placing::Placing;
 use super::{Input, Outcome};
 
 /// What the scan thread is asked to do.
@@ -54,8 +55,9 @@ pub fn start(
 ) -> std::io::Result<JoinHandle<()>> {
     let proc = scanner.proc().clone();
     let budget = Budget::new(budget, BURST, clock::now());
-    let charging = Charging::new(&proc);
-    let thread = Thread { proc, scanner, charging, budget, queue: VecDeque::new(), inbox };
+    let (charging, placing) = (Charging::new(&proc), Placing::new(&proc));
+    let queue = VecDeque::new();
+    let thread = Thread { proc, scanner, charging, placing, budget, queue, inbox };
     std::thread::Builder::new().name("scans".to_owned()).spawn(move || thread.run(&jobs))
 }
 
@@ -63,6 +65,7 @@ struct Thread {
     proc: Proc,
     scanner: Scanner,
     charging: Charging,
+    placing: Placing,
     budget: Budget,
     queue: VecDeque<Job>,
     inbox: SyncSender<Input>,
@@ -101,8 +104,10 @@ impl Thread {
         match job {
             Job::Scan { tgid, exclusive, still, urgent } => {
                 let outcome = self.scan(tgid, exclusive, still, urgent);
+                let placed =
+                    self.placing.of(tgid, &outcome, urgent, &mut self.budget).map(Box::new);
                 let charges = self.charging.of(tgid, urgent, &mut self.budget);
-                Some(Input::Scanned { tgid, outcome, charges, upto: clock::now() })
+                Some(Input::Scanned { tgid, outcome, placed, charges, upto: clock::now() })
             }
             Job::List { roots, except } => {
                 let at = clock::now();

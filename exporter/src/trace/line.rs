@@ -248,6 +248,7 @@ impl Line {
             Self::Evidence(Evidence::Fault(e)) => tagged(to, "fault", e),
             Self::Evidence(Evidence::Access(e)) => tagged(to, "access", e),
             Self::Evidence(Evidence::Activity(e)) => tagged(to, "activity", e),
+            Self::Evidence(Evidence::Placed(e)) => tagged(to, "placed", e),
             Self::Evidence(Evidence::Residency(e)) => tagged(to, "residency", e),
             Self::Evidence(Evidence::Total(e)) => tagged(to, "total", e),
             Self::Evidence(Evidence::Recall(e)) => tagged(to, "recall", e),
@@ -279,6 +280,7 @@ impl Line {
             "fault" => Self::Evidence(Evidence::Fault(part(text)?)),
             "access" => Self::Evidence(Evidence::Access(part(text)?)),
             "activity" => Self::Evidence(Evidence::Activity(part(text)?)),
+            "placed" => Self::Evidence(Evidence::Placed(part(text)?)),
             "residency" => Self::Evidence(Evidence::Residency(part(text)?)),
             "total" => Self::Evidence(Evidence::Total(part(text)?)),
             "recall" => Self::Evidence(Evidence::Recall(part(text)?)),
@@ -346,6 +348,7 @@ impl Line {
                     }
                     Evidence::Access(e) => law(e.address != Some(0), "an access to address 0"),
                     Evidence::Activity(e) => e.fault().map_or(Ok(()), |broken| law(false, broken)),
+                    Evidence::Placed(e) => e.fault().map_or(Ok(()), |broken| law(false, broken)),
                     Evidence::Residency(e) => {
                         let mut maps = e.maps.iter().flat_map(|maps| maps.iter());
                         maps.try_for_each(|m| ordered(m.extent))
@@ -376,6 +379,7 @@ fn when(evidence: &Evidence) -> Span {
         Evidence::Fault(e) => e.when,
         Evidence::Access(e) => e.when,
         Evidence::Activity(e) => e.when,
+        Evidence::Placed(e) => e.when,
         Evidence::Residency(e) => e.when,
         Evidence::Total(e) => e.when,
         Evidence::Recall(e) => e.when,

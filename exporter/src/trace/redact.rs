@@ -13,9 +13,10 @@ use std::io;
 use std::sync::Arc;
 
 use memprov_ledger::evidence::{
-    Access, Activity, Backing, Change, Evidence, Lifecycle, Mapping, Region, Residency, is_kernel,
+    Access, Activity, Backing, Change, Evidence, Lifecycle, Mapping, NodeRange, Placed, Region,
+    Residency, is_kernel,
 };
-use memprov_ledger::identity::{Extent, ModuleId, Tgid};
+use memprov_ledger::identity::{Extent, ModuleId, PAGE, Tgid};
 use memprov_ledger::pages::PageSet;
 use memprov_ledger::recall::{Recall, Remembered};
 use memprov_ledger::stack::{Frame, Module, ModuleRole};
@@ -141,6 +142,10 @@ impl Redactor {
                 self.activity(&mut e);
                 Evidence::Activity(e)
             }
+            Evidence::Placed(mut e) => {
+                self.placed(&mut e);
+                Evidence::Placed(e)
+            }
             Evidence::Residency(mut e) => {
                 self.residency(&mut e);
                 Evidence::Residency(e)
@@ -213,6 +218,18 @@ impl Redactor {
         let offset = self.offset(e.tgid.unwrap_or_default());
         let place = |region: &Region| Region { extent: moved(region.extent, offset), ..*region };
         e.regions = e.regions.iter().map(place).collect();
+    }
+
+    fn placed(&self, e: &mut Placed) {
+        let offset = self.offset(e.tgid);
+        let place = |range: &NodeRange| {
+            let extent = moved(range.extent, offset);
+            NodeRange { extent, ..range.clone() }
+        };
+        e.ranges = e.ranges.as_ref().map(|ranges| ranges.iter().map(place).collect());
+        let page =
+            |(page, node): &(u64, u32)| (rebase(page.saturating_mul(PAGE), offset) / PAGE, *node);
+        e.drawn = e.drawn.as_ref().map(|drawn| drawn.iter().map(page).collect());
     }
 
     fn residency(&self, e: &mut Residency) {

@@ -53,6 +53,7 @@ fn owner(kind: &str, name: &str, caller: &str, reserved: u64, resident: u64) -> 
         growth_per_minute: None,
         intervals: 1,
         first_touch: Vec::new(),
+        placement: None,
     }
 }
 
@@ -96,6 +97,7 @@ fn process(pid: u32, comm: &str, books: &[(&str, Book)], owners: Vec<OwnerRow>) 
         owners,
         faults: Faults::default(),
         first_touch: None,
+        ran: None,
     }
 }
 

@@ -8,8 +8,8 @@ use memprov::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
 use memprov_ledger::charge::{CachedFile, Charge, Figures};
 use memprov_ledger::evidence::{
     Access, Activity, Backing, Blocked, Change, Counters, Evidence, EvidenceClass, Fault, Gap,
-    Lifecycle, MapFlags, Mapping, Op, Population, Region, Residency, Served, Snoop, StackRef,
-    Stream, Timing, Tlb, Total,
+    Lifecycle, MapFlags, Mapping, NodeRange, Op, Placed, Policy, Population, Ran, Region,
+    Residency, Served, Snoop, StackRef, Stream, Timing, Tlb, Total,
 };
 use memprov_ledger::identity::{
     Extent, Generation, IntervalId, ModuleId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
@@ -150,6 +150,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
         fault.prop_map(Evidence::Fault),
         access(when.clone()).prop_map(|e| Evidence::Access(Box::new(e))),
         activity(when.clone()).prop_map(|e| Evidence::Activity(Box::new(e))),
+        placed(when.clone()).prop_map(|e| Evidence::Placed(Box::new(e))),
         residency.prop_map(|r| Evidence::Residency(Box::new(r))),
         (when.clone(), tgid.clone(), start, counters())
             .prop_map(|(when, tgid, start, counters)| Total { when, tgid, start, counters })
@@ -176,6 +177,27 @@ fn activity(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Activity
         };
         let regions = found.into_iter().map(place).collect();
         Activity { when, monitor, tgid, checks, regions }
+    })
+}
+
+fn placed(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Placed> {
+    let nodes = || collection::btree_map(any::<u32>(), any::<u64>(), 0..3);
+    let range = (1u64..1 << 20, sample::select(Policy::ALL.to_vec()), nodes());
+    let ranges = option::of((1u64..1 << 35, collection::vec(range, 0..4)));
+    let drawn = option::of(collection::vec((0u64..1 << 35, any::<u32>()), 0..4));
+    let who = (when, (1u32..9).prop_map(Tgid));
+    (who, ranges, drawn, option::of(nodes())).prop_map(|((when, tgid), ranges, drawn, ran)| {
+        let ranges = ranges.map(|(start, found)| {
+            let mut at = start * PAGE;
+            let place = |(pages, policy, nodes): (u64, _, BTreeMap<u32, u64>)| {
+                let extent = Extent::new(at, pages * PAGE);
+                at = extent.end + PAGE * (pages % 2);
+                NodeRange { extent, policy, nodes: nodes.into_iter().collect() }
+            };
+            found.into_iter().map(place).collect()
+        });
+        let ran = ran.map(|nodes| Ran { since: when.begin, by_node: nodes.into_iter().collect() });
+        Placed { when, tgid, ranges, drawn: drawn.map(Into::into), ran }
     })
 }
 

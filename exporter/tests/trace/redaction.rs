@@ -32,7 +32,7 @@ fn shape(line: &Line) -> Value {
                 text.clear();
             }
             Value::Object(map) => map.iter_mut().for_each(|(key, value)| blank(value, key)),
-            Value::Array(list) if key == "pages" => {
+            Value::Array(list) if matches!(key, "pages" | "drawn") => {
                 list.iter_mut().for_each(|run| run[0] = Value::Null);
             }
             Value::Array(list) => list.iter_mut().for_each(|value| blank(value, key)),
@@ -61,6 +61,12 @@ fn extents(line: &Line) -> Vec<Extent> {
         Line::Evidence(Evidence::Residency(e)) => {
             let maps = e.maps.iter().flat_map(|maps| maps.iter()).map(|m| m.extent);
             maps.chain(e.pages.iter().flat_map(|p| p.all()).map(|(extent, _)| extent)).collect()
+        }
+        Line::Evidence(Evidence::Placed(e)) => {
+            let drawn = e.drawn.iter().flat_map(|drawn| drawn.iter());
+            let drawn = drawn.map(|(page, _)| Extent::new(page * PAGE, PAGE));
+            let ranges = e.ranges.iter().flat_map(|ranges| ranges.iter());
+            ranges.map(|range| range.extent).chain(drawn).collect()
         }
         _ => Vec::new(),
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use memprov_ledger::evidence::{
-    Backing, Change, Counters, Evidence, Fault, Gap, Lifecycle, MapFlags, Mapping, Residency,
+    Backing, Change, Counters, Evidence, Fault, Gap, Lifecycle, MapFlags, Mapping, NodeRange,
+    Placed, Policy, Ran, Residency,
     StackRef, Stream, Total,
 };
 use memprov_ledger::identity::{Extent, ObjectKey, PAGE, StackId, StartTicks, Tgid};
@@ -163,8 +164,27 @@ impl Bytes<'_> {
         }
     }
 
+    fn placed(&mut self) -> Placed {
+        let nodes = |bytes: &mut Self| {
+            let nodes: std::collections::BTreeMap<u32, u64> =
+                (0..bytes.byte() & 3).map(|_| (u32::from(bytes.byte()), bytes.number())).collect();
+            nodes.into_iter().collect::<Vec<_>>()
+        };
+        let range = |bytes: &mut Self| {
+            let (extent, nodes) = (bytes.extent(), nodes(bytes));
+            NodeRange { extent, policy: Policy::Default, nodes }
+        };
+        Placed {
+            when: self.span(),
+            tgid: self.tgid(),
+            ranges: self.bit().then(|| (0..self.byte() & 3).map(|_| range(self)).collect()),
+            drawn: self.bit().then(|| [(self.number(), u32::from(self.byte()))].into()),
+            ran: self.bit().then(|| Ran { since: MonoTime(0), by_node: nodes(self).into() }),
+        }
+    }
+
     fn evidence(&mut self) -> Evidence {
-        match self.byte() % 8 {
+        match self.byte() % 9 {
             0..=3 => {
                 let (when, tgid) = (self.span(), self.tgid());
                 Evidence::Lifecycle(Lifecycle { when, tgid, change: self.change() })
@@ -185,6 +205,7 @@ impl Bytes<'_> {
                 start: StartTicks(self.number()),
                 counters: self.counters(),
             }),
+            7 => Evidence::Placed(Box::new(self.placed())),
             _ => Evidence::Gap(Gap {
                 when: self.span(),
                 stream: [Stream::Lifecycle, Stream::Queue, Stream::Stacks, Stream::Faults]

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use memprov_ledger::book::TouchTally;
 use memprov_ledger::evidence::{Evidence, Fault, StackRef};
 use memprov_ledger::identity::{Extent, PAGE, StackId, Tgid};
 use memprov_ledger::ledger::Ledger;
 use memprov_ledger::pages::BLOCK;
 use memprov_ledger::time::{MonoTime, Span};
-use memprov_ledger::touch::{Sample, Touches};
+use memprov_ledger::touch::{Sample, TouchTally, Touches};
 
 use crate::call::Call;
 use crate::watch::{ALL, World};

@@ -1,0 +1,319 @@
+//! On which NUMA nodes the pages of a process lie and on whose CPUs its threads ran, put together as evidence.
+//!
+//! `numa_maps` tells how many pages of a whole mapping lie on each node. Mappings that lie next to each other and are alike
+//! are one to the kernel, so that one line may be of several owners: where such a line has pages on several nodes, each
+//! page is asked for, as far as the mapping is not too large.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memprov_ledger::evidence::{NodeRange, Placed, Policy, Ran};
+use memprov_ledger::identity::{Extent, PAGE, StartTicks, Tgid};
+use memprov_ledger::pages::{PageSet, PageState};
+use memprov_ledger::time::{MonoTime, Span};
+
+use crate::clock::{now, thread_cpu};
+use crate::cost::Costs;
+use crate::maps;
+use crate::move_pages::{Place, query};
+use crate::node::Node;
+use crate::numa_maps::{self, Line, Mode};
+use crate::procfs::{Proc, parse_error};
+use crate::read::ReadError;
+
+/// Present pages of a process whose `numa_maps` is read, at most: the kernel holds the lock of the target while it walks a
+/// mapping. 25,000 take 1.8 ms at 72 ns a page.
+const PAGES: u64 = 25_000;
+/// Pages that are asked for one by one in one reading, at most: 0.7 ms.
+const ASKED: u64 = 4096;
+/// Pages of a larger process that are drawn, at most: 0.7 ms, and 2.3 points to either side of a share of a half.
+const DRAWN: u64 = 4096;
+/// Threads of a process whose CPU time is read, at most: 20 µs each.
+const THREADS: usize = 256;
+/// Threads of all processes that are remembered at most; beyond, all are forgotten.
+const MOST: usize = 65_536;
+/// Nanoseconds of a tick.
+const TICK: u64 = 10_000_000;
+
+/// What there is to read of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placing {
+    /// Its mappings and its threads.
+    Whole,
+    /// It has more pages than may be walked at a time: some of them, and its threads.
+    Sample,
+}
+
+/// A thread, by number and start: numbers are given again.
+type Thread = (u32, u64);
+
+/// CPU time of threads at the last reading of their process.
+#[derive(Debug)]
+struct Before {
+    start: StartTicks,
+    read: MonoTime,
+    ticks: HashMap<Thread, u64>,
+}
+
+/// Reads where pages lie, one process at a time, in the thread that calls.
+#[derive(Debug)]
+pub struct Placer {
+    proc: Proc,
+    /// Node of each CPU.
+    cpus: HashMap<u32, u32>,
+    costs: Costs,
+    before: HashMap<Tgid, Before>,
+    text: Vec<u8>,
+    mappings: Vec<u8>,
+}
+
+impl Placer {
+    /// A reader of processes below a root; `None` where fewer than two nodes hold memory: there nothing is to be told.
+    #[must_use]
+    pub fn new(proc: &Proc) -> Option<Self> {
+        let nodes = proc.nodes().ok()?;
+        let with_memory = |node: &&Node| node.meminfo.mem_total.is_some_and(|n| n > 0);
+        if nodes.iter().filter(with_memory).count() < 2 {
+            return None;
+        }
+        let cpus = nodes.iter().flat_map(|node| node.cpus.iter().map(|cpu| (*cpu, node.id)));
+        Some(Self {
+            proc: proc.clone(),
+            cpus: cpus.collect(),
+            costs: Costs::default(),
+            before: HashMap::new(),
+            text: Vec::new(),
+            mappings: Vec::new(),
+        })
+    }
+
+    /// The CPU time that a reading will take, and what there is to read.
+    ///
+    /// # Errors
+    /// The process has vanished.
+    pub fn predicted(&self, tgid: Tgid) -> Result<(Duration, Placing), ReadError> {
+        let pages = self.proc.status(tgid)?.amounts.vm_rss.unwrap_or(0) / PAGE;
+        let placing = if pages > PAGES { Placing::Sample } else { Placing::Whole };
+        Ok((self.costs.predict(tgid, pages.min(PAGES)), placing))
+    }
+
+    /// Reads a process. `pages`: what a scan just found in it; a sample is drawn from them.
+    ///
+    /// # Errors
+    /// It has vanished, we may not look, or a text is not the kernel's. A line of `numa_maps` that cannot be understood is
+    /// left out.
+    pub fn read(
+        &mut self,
+        tgid: Tgid,
+        placing: Placing,
+        pages: Option<&PageSet>,
+    ) -> Result<Placed, ReadError> {
+        let (began, begin) = (thread_cpu(), now());
+        let mut ranges = None;
+        let sample = pages.filter(|_| placing == Placing::Sample && self.proc.is_live());
+        let drawn = sample.and_then(|pages| drawn(tgid, pages));
+        if placing == Placing::Whole {
+            let memory = self.proc.memory(tgid)?;
+            let (mut text, mut mappings) =
+                (std::mem::take(&mut self.text), std::mem::take(&mut self.mappings));
+            let read = self.ranges(tgid, &memory, &mut text, &mut mappings);
+            (self.text, self.mappings) = (text, mappings);
+            ranges = Some(read?);
+        }
+        let ran = self.ran(tgid)?;
+        let (when, ranges) = (Span { begin, end: now() }, ranges.map(Into::into));
+        let placed = Placed { when, tgid, ranges, drawn, ran };
+        let told = placed.ranges.iter().flat_map(|ranges| ranges.iter());
+        let (count, bytes) = told.fold((0, 0u64), |(count, bytes), range| {
+            (count + 1, range.nodes.iter().fold(bytes, |sum, (_, n)| sum.saturating_add(*n)))
+        });
+        self.costs.note(tgid, bytes / PAGE, count, thread_cpu().saturating_sub(began));
+        Ok(placed)
+    }
+
+    /// Forgets a process that has ended.
+    pub fn forget(&mut self, tgid: Tgid) {
+        self.costs.forget(tgid);
+        self.before.remove(&tgid);
+    }
+
+    /// What the lines of `numa_maps` say, where a mapping begins there. One that came or went between the two lists is left
+    /// out.
+    fn ranges(
+        &self,
+        tgid: Tgid,
+        memory: &Path,
+        text: &mut Vec<u8>,
+        mappings: &mut Vec<u8>,
+    ) -> Result<Vec<NodeRange>, ReadError> {
+        self.proc.map_text(tgid, mappings)?;
+        self.proc.numa_text(memory, text)?;
+        let listed: Result<Vec<Extent>, _> = maps::lines(mappings)
+            .map(|line| line.map(|line| Extent { start: line.start, end: line.end }))
+            .collect();
+        let listed = listed.map_err(|error| parse_error(&memory.join("maps"), error))?;
+        let mut ends = listed.into_iter().peekable();
+        let (mut ranges, mut left) = (Vec::new(), ASKED);
+        for line in numa_maps::lines(text).flatten() {
+            while ends.next_if(|extent| extent.start < line.start).is_some() {}
+            let Some(extent) = ends.next_if(|extent| extent.start == line.start) else { continue };
+            let Some(mut nodes) = line.bytes().filter(|nodes| !nodes.is_empty()) else { continue };
+            nodes.sort_unstable();
+            let policy = policy(line.mode);
+            let pages = extent.len() / PAGE;
+            if nodes.len() > 1 && divisible(&line) && pages <= left && self.proc.is_live() {
+                left -= pages;
+                if let Some(each) = page_by_page(tgid, extent, policy) {
+                    ranges.extend(each);
+                    continue;
+                }
+            }
+            ranges.push(NodeRange { extent, policy, nodes });
+        }
+        Ok(ranges)
+    }
+
+    /// CPU time since the last reading, by the node of the CPU that each thread ran on last; `None` at the first one, and
+    /// where there are too many threads.
+    fn ran(&mut self, tgid: Tgid) -> Result<Option<Ran>, ReadError> {
+        let start = StartTicks(self.proc.stat(tgid)?.start_ticks);
+        let tasks = self.proc.tasks(tgid)?;
+        let read = now();
+        if tasks.len() > THREADS {
+            self.before.remove(&tgid);
+            return Ok(None);
+        }
+        let before = self.before.remove(&tgid).filter(|before| before.start == start);
+        let mut ticks = HashMap::with_capacity(tasks.len());
+        let mut by_node: Vec<(u32, u64)> = Vec::new();
+        for task in tasks {
+            // One that ended meanwhile takes what it ran since with it.
+            let Ok(stat) = self.proc.task_stat(tgid, task) else { continue };
+            let thread = (task, stat.start_ticks);
+            ticks.insert(thread, stat.cpu_ticks);
+            let Some(before) = &before else { continue };
+            let since = before.ticks.get(&thread).copied().unwrap_or(0);
+            let time = stat.cpu_ticks.saturating_sub(since).saturating_mul(TICK);
+            let node = stat.processor.and_then(|cpu| self.cpus.get(&cpu));
+            let Some(node) = node.filter(|_| time > 0) else { continue };
+            match by_node.iter_mut().find(|(id, _)| id == node) {
+                Some((_, sum)) => *sum = sum.saturating_add(time),
+                None => by_node.push((*node, time)),
+            }
+        }
+        by_node.sort_unstable();
+        let remembered: usize = self.before.values().map(|before| before.ticks.len()).sum();
+        if remembered + ticks.len() > MOST {
+            self.before.clear();
+        }
+        self.before.insert(tgid, Before { start, read, ticks });
+        Ok(before.map(|before| Ran { since: before.read, by_node: by_node.into() }))
+    }
+}
+
+/// Whether a line can be of several owners: neighbours that are alike are one mapping where no object tells them apart.
+fn divisible(line: &Line<'_>) -> bool {
+    line.file.is_none() && !line.huge
+}
+
+fn policy(mode: Mode<'_>) -> Policy {
+    match mode {
+        Mode::Default => Policy::Default,
+        Mode::Preferred => Policy::Preferred,
+        Mode::PreferredMany => Policy::PreferredMany,
+        Mode::Bind => Policy::Bind,
+        Mode::Interleave => Policy::Interleave,
+        Mode::WeightedInterleave => Policy::WeightedInterleave,
+        Mode::Local => Policy::Local,
+        Mode::Unknown(_) => Policy::Unknown,
+    }
+}
+
+/// Nodes of pages that are drawn from those in memory: one from each of equal parts, anywhere in it, so that no pattern of
+/// addresses is met at its own step. `None` where the kernel does not answer.
+fn drawn(tgid: Tgid, pages: &PageSet) -> Option<Arc<[(u64, u32)]>> {
+    let resident = |state: PageState| state.anon() || state.object();
+    let runs = || pages.all().filter(|(_, state)| resident(*state)).map(|(extent, _)| extent);
+    let all: u64 = runs().map(|run| run.len() / PAGE).sum();
+    let step = all.div_ceil(DRAWN).max(1);
+    let mut seed = [0; 8];
+    rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).ok()?;
+    let asked = choose(runs(), step, u64::from_ne_bytes(seed));
+    let places = query(tgid, &asked).ok()?;
+    let told = asked.into_iter().zip(places).filter_map(|(address, place)| match place {
+        Place::Node(node) => Some((address / PAGE, node)),
+        Place::Absent | Place::NoPage | Place::Refused | Place::Failed(_) => None,
+    });
+    Some(told.collect())
+}
+
+/// One page of each `step` pages of `runs`.
+fn choose(runs: impl Iterator<Item = Extent>, step: u64, seed: u64) -> Vec<u64> {
+    let mut state = seed;
+    // SplitMix64.
+    let mut draw = |part: u64| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        part + (mixed ^ (mixed >> 31)) % step
+    };
+    let (mut chosen, mut before, mut part) = (Vec::new(), 0, 0);
+    let mut next = draw(part);
+    for run in runs {
+        let end = before + run.len() / PAGE;
+        while next < end {
+            chosen.push(run.start + (next - before) * PAGE);
+            part += step;
+            next = draw(part);
+        }
+        before = end;
+    }
+    chosen
+}
+
+/// Each run of pages on one node; `None` where the kernel does not answer.
+fn page_by_page(tgid: Tgid, extent: Extent, policy: Policy) -> Option<Vec<NodeRange>> {
+    let pages: Vec<u64> = (extent.start..extent.end).step_by(4096).collect();
+    let mut ranges: Vec<NodeRange> = Vec::new();
+    for (address, place) in pages.iter().zip(query(tgid, &pages).ok()?) {
+        let Place::Node(node) = place else { continue };
+        let page = Extent::new(*address, PAGE);
+        match ranges.last_mut() {
+            Some(NodeRange { extent, nodes, .. })
+                if extent.end == page.start && nodes.first().is_some_and(|(id, _)| *id == node) =>
+            {
+                extent.end = page.end;
+                *nodes = vec![(node, extent.len())];
+            }
+            _ => ranges.push(NodeRange { extent: page, policy, nodes: vec![(node, PAGE)] }),
+        }
+    }
+    Some(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use memprov_ledger::identity::{Extent, PAGE};
+
+    use super::choose;
+
+    #[test]
+    fn each_page_is_drawn_as_often_as_any_other_and_no_page_twice() {
+        let runs = [(10u64, 7u64), (100, 1), (200, 25)];
+        let runs = runs.map(|(first, pages)| Extent::new(first * PAGE, pages * PAGE));
+        let mut times = std::collections::BTreeMap::new();
+        for seed in 0..6000 {
+            let chosen = choose(runs.into_iter(), 4, seed);
+            assert!(chosen.is_sorted_by(|a, b| a < b));
+            assert!((8..=9).contains(&chosen.len()), "{chosen:?}");
+            chosen.into_iter().for_each(|page| *times.entry(page).or_insert(0) += 1);
+        }
+        assert_eq!(times.len(), 33);
+        // 1,500 each; the standard deviation is 34.
+        assert!(times.values().all(|n| (1330..1670).contains(n)), "{times:?}");
+        assert_eq!(choose(runs.into_iter(), 1, 7).len(), 33);
+        assert_eq!(choose(std::iter::empty(), 1, 7), []);
+    }
+}

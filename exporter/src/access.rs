@@ -6,6 +6,7 @@
 //! ```
 
 pub mod locality;
+pub mod matrix;
 pub mod populated;
 pub mod section;
 pub mod share;

@@ -14,10 +14,12 @@ use memprov_ledger::space::Space;
 use memprov_ledger::time::MonoTime;
 use memprov_ledger::touch::TouchTally;
 
+use crate::access::locality::Topology;
 use crate::charges;
 use crate::fuse::Snapshot;
 use crate::histogram::Histogram;
 use crate::owners::{Naming, Owner};
+use crate::places::Places;
 use crate::report::{
     Book, Control, FaultShare, Faults, FirstTouch, Monitored, OwnerRow, Process, Quantity, Report,
     SCHEMA, SharedRow, TouchRow,
@@ -145,9 +147,12 @@ impl Composer<'_> {
             return Vec::new();
         };
         let sums = self.sums(&closed);
+        let topology = Topology::of(&self.header.host.numa);
+        let (known, clock) = (space.placement(), self.header.clock);
+        let places = Places { known, topology: &topology, clock };
         let heat = Some(space.heat()).filter(|heat| usage::fresh(heat, at));
         let mut owners: Vec<OwnerRow> =
-            sums.values().map(|sum| self.row(sum, &closed, (space, heat), history)).collect();
+            sums.values().map(|sum| self.row(sum, &closed, (places, heat), history)).collect();
         owners.sort_by(|a, b| {
             (b.resident.bytes, b.reserved.bytes, &a.id).cmp(&(
                 a.resident.bytes,
@@ -201,7 +206,7 @@ impl Composer<'_> {
         &self,
         sum: &Sum,
         closed: &Closed,
-        (space, heat): (&Space, Option<&Heat>),
+        (places, heat): (Places<'_>, Option<&Heat>),
         history: Option<&VecDeque<Snapshot>>,
     ) -> OwnerRow {
         let Sum { owner, row } = sum;
@@ -236,8 +241,7 @@ impl Composer<'_> {
                 lo: None,
                 hi: None,
             }),
-            placement: resident
-                .and_then(|_| places::placement(row, space.placement(), class, self.header.clock)),
+            placement: resident.and_then(|_| places.placement(row, class)),
             touched: row
                 .used
                 .as_ref()

@@ -37,6 +37,7 @@ mod estimate;
 mod faults;
 mod group;
 mod place;
+mod places;
 mod proto;
 mod records;
 mod rows;
@@ -59,6 +60,9 @@ const NAMED: usize = 3;
 
 /// Series of a resource at [`config::Detail::Kinds`], at most.
 pub const PER_RESOURCE: usize = 18;
+
+/// Series of a resource at [`config::Detail::Kinds`] on a host with several NUMA nodes, at most, beside those.
+pub const PLACES: usize = places::NODES + 1 + accesses::LOCALITIES.len();
 
 /// Series of a resource at [`config::Detail::Kinds`] of which accesses are sampled, at most, beside those: time and its
 /// square by method and locality, latency, outcomes.

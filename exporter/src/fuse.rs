@@ -14,6 +14,7 @@ use memprov_ledger::recall::Recall;
 use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 
+use crate::access::locality::Topology;
 use crate::access::section::section;
 use crate::access::tally::Tally;
 use crate::compose::Composer;
@@ -60,7 +61,7 @@ impl Fuser {
             interval,
             ledger,
             tables: Tables::default(),
-            accesses: Tally::default(),
+            accesses: Tally::of(Topology::of(&header.host.numa)),
             history: BTreeMap::new(),
             pane: since.after(interval),
             now: since,

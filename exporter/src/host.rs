@@ -8,20 +8,27 @@ use memprov_perfmem::{judge, probe};
 use memprov_proc::Proc;
 
 use crate::encode::Identity;
-use crate::report::Host;
+use crate::report::{Host, NumaNode};
 
 /// Kernel, nodes and PMU.
 #[must_use]
 pub fn describe(root: &Path) -> Host {
     let line = |path: &str| fs::read_to_string(root.join(path)).map(|s| s.trim().to_owned()).ok();
     let kernel = line("proc/sys/kernel/osrelease");
-    let nodes = Proc::at(root).nodes().ok().and_then(|nodes| u32::try_from(nodes.len()).ok());
+    let found = Proc::at(root).nodes().ok();
+    let nodes = found.as_ref().and_then(|nodes| u32::try_from(nodes.len()).ok());
+    let numa = found.filter(|nodes| nodes.len() > 1).unwrap_or_default();
+    let numa = numa.into_iter().map(|node| NumaNode {
+        node: node.id,
+        cpus: u32::try_from(node.cpus.len()).unwrap_or(u32::MAX),
+        distances: node.distances,
+    });
     let verdict = judge(&probe(root));
     let no_pmu = match verdict {
         memprov_perfmem::Verdict::Available(_) | memprov_perfmem::Verdict::Untried(_) => None,
         other => Some(other.to_string()),
     };
-    Host { kernel, nodes, no_pmu }
+    Host { kernel, nodes, no_pmu, numa: numa.collect() }
 }
 
 /// Who the host is, for the resources of what is exported.

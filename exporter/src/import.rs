@@ -143,7 +143,12 @@ fn header(about: &About) -> Header {
     };
     let monotonic = about.clock.is_some_and(|clock| clock.id == MONOTONIC);
     Header {
-        host: Host { kernel: about.release.clone(), nodes: about.node_count, no_pmu: None },
+        host: Host {
+            kernel: about.release.clone(),
+            nodes: about.node_count,
+            no_pmu: None,
+            numa: Vec::new(),
+        },
         scope: Scope { all: false, pids: Vec::new() },
         identity: Identity {
             host_name: about.hostname.clone().unwrap_or_default(),

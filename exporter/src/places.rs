@@ -6,7 +6,9 @@ use memprov_ledger::book::Row;
 use memprov_ledger::evidence::EvidenceClass;
 use memprov_ledger::placement::{ByNode, Placement as Known};
 
-use crate::report::{OnNode, Placement, Quantity, Ran};
+use crate::access::locality::Topology;
+use crate::access::matrix::{self, Matrix};
+use crate::report::{Advice, OnNode, Placement, Quantity, Ran};
 use crate::stats::{fraction, scale, wilson};
 use crate::trace::Clock;
 use crate::wall;
@@ -14,27 +16,77 @@ use crate::wall;
 /// Drawn pages that an estimate rests on at least.
 const DRAWN: u64 = 20;
 
-/// On which nodes the resident bytes of an owner lie, whose evidence is `class`; `None` where nobody looked.
+/// CPU seconds that shares rest on at least: ticks of 10 ms are all that the kernel counts.
+const RAN: f64 = 0.5;
+
+/// What is known of one space, and of the host's nodes.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    /// Of the space.
+    pub known: &'a Known,
+    /// Of the host.
+    pub topology: &'a Topology,
+    /// Of the run.
+    pub clock: Clock,
+}
+
+impl Places<'_> {
+    /// On which nodes the resident bytes of an owner lie, whose evidence is `class`; `None` where nobody looked.
+    #[must_use]
+    pub fn placement(&self, row: &Row, class: EvidenceClass) -> Option<Placement> {
+        let (nodes, seen) = row.nodes.as_ref().zip(self.known.newest())?;
+        let resident = row.owned.rss();
+        let told = if nodes.drawn.is_empty() {
+            counted(nodes, resident, class)
+        } else {
+            drawn(&nodes.drawn, resident)
+        };
+        let time = self.known.ran().map(|(_, recent)| seconds(&recent)).unwrap_or_default();
+        let enough = time.values().sum::<f64>() >= RAN;
+        let matrix = matrix(&told, resident, if enough { time } else { BTreeMap::new() });
+        let held = nodes.policies.iter().any(|policy| matrix::holds(*policy));
+        Some(Placement {
+            as_of: wall::rfc3339(self.clock, seen.when.begin),
+            nodes: told,
+            unplaced: nodes.unplaced,
+            policies: nodes.policies.iter().map(|policy| policy.id().to_owned()).collect(),
+            shares: shares(&matrix, self.topology),
+            advice: matrix.advice(self.topology).map(|advice| advised(advice, held)),
+        })
+    }
+}
+
+/// Bytes that are known to lie on a node, those of which it is not, and where its process ran.
 #[must_use]
-pub fn placement(
-    row: &Row,
-    known: &Known,
-    class: EvidenceClass,
-    clock: Clock,
-) -> Option<Placement> {
-    let (nodes, seen) = row.nodes.as_ref().zip(known.newest())?;
-    let resident = row.owned.rss();
-    let told = if nodes.drawn.is_empty() {
-        counted(nodes, resident, class)
-    } else {
-        drawn(&nodes.drawn, resident)
-    };
-    Some(Placement {
-        as_of: wall::rfc3339(clock, seen.when.begin),
-        nodes: told,
-        unplaced: nodes.unplaced,
-        policies: nodes.policies.iter().map(|policy| policy.id().to_owned()).collect(),
-    })
+pub fn matrix(nodes: &[OnNode], resident: u64, time: BTreeMap<u32, f64>) -> Matrix {
+    let known = |on: &OnNode| (on.node, on.resident.bytes.or(on.resident.lo).unwrap_or(0));
+    let bytes: BTreeMap<u32, u64> = nodes.iter().map(known).collect();
+    let placed = bytes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    Matrix { bytes, unplaced: resident.saturating_sub(placed), time }
+}
+
+fn shares(matrix: &Matrix, topology: &Topology) -> BTreeMap<String, f64> {
+    let Some(spread) = matrix.spread(topology) else { return BTreeMap::new() };
+    let all: f64 = spread.values().sum();
+    spread.into_iter().map(|(at, time)| (at.to_owned(), (time / all).min(1.0))).collect()
+}
+
+fn advised(advice: matrix::Advice, held: bool) -> Advice {
+    match advice {
+        matrix::Advice::Move { node, bytes, remote } => Advice {
+            what: "move".to_owned(),
+            node: Some(node),
+            bytes: Some(bytes),
+            remote: Some(remote.clamp(0.0, 1.0)),
+            against_policy: held,
+        },
+        matrix::Advice::Shared => {
+            Advice { what: "shared".to_owned(), against_policy: held, ..Advice::default() }
+        }
+        matrix::Advice::Tier => {
+            Advice { what: "tier".to_owned(), against_policy: held, ..Advice::default() }
+        }
+    }
 }
 
 /// Counts of ranges: a number where the bounds leave one, exact where nothing moved meanwhile.
@@ -75,16 +127,17 @@ fn drawn(pages: &BTreeMap<u32, u64>, resident: u64) -> Vec<OnNode> {
 #[must_use]
 pub fn ran(known: &Known) -> Option<Ran> {
     let (when, recent) = known.ran()?;
-    let seconds = |times: &BTreeMap<u32, u64>| {
-        #[expect(clippy::cast_precision_loss, reason = "seconds need no more than 53 bits")]
-        let seconds = |nanos: u64| nanos as f64 / 1e9;
-        times.iter().map(|(node, nanos)| (*node, seconds(*nanos))).collect()
-    };
     Some(Ran {
         seconds: when.end.since(when.begin).as_secs_f64(),
         recent: seconds(&recent),
         total: seconds(known.total()),
     })
+}
+
+fn seconds(times: &BTreeMap<u32, u64>) -> BTreeMap<u32, f64> {
+    #[expect(clippy::cast_precision_loss, reason = "seconds need no more than 53 bits")]
+    let seconds = |nanos: u64| nanos as f64 / 1e9;
+    times.iter().map(|(node, nanos)| (*node, seconds(*nanos))).collect()
 }
 
 #[cfg(test)]

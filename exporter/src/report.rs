@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub use accesses::{
     AccessRow, AccessSums, Accesses, Filled, Located, Measured, PopulatedRow, ShareRow,
 };
-pub use places::{OnNode, Placement, Ran};
+pub use places::{Advice, NumaNode, OnNode, Placement, Ran};
 
 use memprov_ledger::evidence::EvidenceClass;
 use memprov_semconv as semconv;
@@ -84,6 +84,9 @@ pub struct Host {
     pub nodes: Option<u32>,
     /// Why there is no PMU memory sampling; `None` where there is.
     pub no_pmu: Option<String>,
+    /// The nodes, on a host with several.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub numa: Vec<NumaNode>,
 }
 
 /// Who the host is. No part of a report; it names the resources of what is exported, stays the same for as long as the

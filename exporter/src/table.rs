@@ -8,6 +8,7 @@ mod charges;
 mod equation;
 mod next;
 mod owners;
+mod places;
 mod regions;
 pub(crate) mod text;
 
@@ -82,6 +83,7 @@ pub fn render(report: &Report, view: &View) -> String {
     }
     shared(&report.shared, view, width, paint, &mut out);
     charges::section(report, view.all, width, paint, &mut out);
+    places::section(report, first, view.all, width, paint, &mut out);
     regions::section(report, view.all, width, paint, &mut out);
     accesses::section(report, view.all, width, paint, &mut out);
     losses(report, width, paint, &mut out);

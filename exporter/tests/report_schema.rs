@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use jsonschema::Validator;
 use memprov::charges::{CacheFile, Cgroup, ChargeRow};
 use memprov::report::{
-    AccessRow, AccessSums, Accesses, Agent, Book, BpfCost, Configuration, Control, Differences,
-    FaultShare, Faults, Filled, FirstTouch, FrameView, Host, Located, Measured, Monitored, OnNode,
-    OwnerRow, Placement, PopulatedRow, Process, Quantity, Ran, Report, SCHEMA, Scans, ShareRow,
-    SharedRow, SyscallTax, TouchRow, Touched,
+    AccessRow, AccessSums, Accesses, Advice, Agent, Book, BpfCost, Configuration, Control,
+    Differences, FaultShare, Faults, Filled, FirstTouch, FrameView, Host, Located, Measured,
+    Monitored, NumaNode, OnNode, OwnerRow, Placement, PopulatedRow, Process, Quantity, Ran, Report,
+    SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow, Touched,
 };
 use memprov_ledger::evidence::{EvidenceClass, Policy};
 use serde_json::{Value, json};
@@ -186,8 +186,12 @@ fn maximal() -> Report {
     report.source = "daemon".into();
     report.mechanism = Some("fentry".into());
     report.cgroups = vec![cgroup(&quantity)];
-    report.host =
-        Host { kernel: Some("6.18.0".into()), nodes: Some(2), no_pmu: Some("no PMU".into()) };
+    report.host = Host {
+        kernel: Some("6.18.0".into()),
+        nodes: Some(2),
+        no_pmu: Some("no PMU".into()),
+        numa: vec![NumaNode { node: 0, cpus: 2, distances: vec![(0, 10)] }],
+    };
     report.lost = BTreeMap::from([("lifecycle".into(), 3)]);
     report.agent = Some(Agent {
         cpu_seconds: BTreeMap::from([("fuser".into(), 0.25), ("ended".into(), 0.0)]),
@@ -260,6 +264,14 @@ fn maximal() -> Report {
         nodes: vec![OnNode { node: u32::MAX, resident: Quantity::default() }],
         unplaced: 4096,
         policies: Policy::ALL.map(|policy| policy.id().to_owned()).to_vec(),
+        shares: BTreeMap::from([("remote".into(), 1.0)]),
+        advice: Some(Advice {
+            what: "move".into(),
+            node: Some(1),
+            bytes: Some(4096),
+            remote: Some(0.0),
+            against_policy: true,
+        }),
     });
     report.shared[0].stack = vec![frame];
     let share = ShareRow { share: 0.3, lo: 0.2, hi: 0.4 };
@@ -296,7 +308,12 @@ fn maximal() -> Report {
 fn open_map(place: &str) -> bool {
     let ends = ["/totals", "/samples", "/methods", "/weights", "/squares", "/shares", "/nodes"];
     ["/lost", "/agent/cpu_seconds", "/agent/scans/skipped", "/cgroups/0/facts"].contains(&place)
-        || ["/processes/0/ran/recent", "/processes/0/ran/total"].contains(&place)
+        || [
+            "/processes/0/ran/recent",
+            "/processes/0/ran/total",
+            "/processes/0/owners/0/placement/shares",
+        ]
+        .contains(&place)
         || place.starts_with("/accesses") && ends.iter().any(|end| place.ends_with(end))
 }
 

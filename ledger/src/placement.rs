@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::book::{Claim, Row, Sharing};
-use crate::evidence::{NodeRange, Placed, Policy, Ran};
+use crate::evidence::{Access, NodeRange, Placed, Policy, Ran};
 use crate::identity::{Extent, PAGE};
 use crate::ledger::Ledger;
 use crate::relatives::Relatives;
@@ -127,6 +127,16 @@ impl ByNode {
 }
 
 impl Ledger {
+    /// The node of the page that an access went to, as the newest reading of its process told: of a mapping that is older,
+    /// and where all of its range lies on one node.
+    #[must_use]
+    pub fn node_of(&self, access: &Access) -> Option<u32> {
+        let (space, address) = (self.space(access.tgid?)?, access.address?);
+        let seen = space.placement.newest()?;
+        let piece = space.pieces.find(address)?;
+        if piece.born.end <= seen.when.begin { seen.node_of(address) } else { None }
+    }
+
     /// Takes a reading in. Of processes that nobody else spoke of, or that began while it was made, it says nothing.
     pub(crate) fn placed(&mut self, seen: &Placed) {
         if seen.fault().is_some() {

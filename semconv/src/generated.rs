@@ -225,7 +225,7 @@ pub mod numa_locality {
     pub const ALL: &[&str] = &[LOCAL, NEAR, REMOTE, TIER, UNKNOWN];
 }
 
-/// The NUMA node that memory lies on, by its number, or `unknown`.
+/// The NUMA node that memory lies on, by its id; `unknown` where none is proven.
 pub const NUMA_NODE: Key = Key("memprov.numa.node");
 
 /// What came of reading the settings again.
@@ -681,6 +681,38 @@ pub const MEMORY_FAULTS_BY_KIND: Metric = Metric {
     ],
 };
 
+/// Memory that is present, by the NUMA node that it lies on, by owner.
+pub const MEMORY_PLACED: Metric = Metric {
+    name: "memprov.memory.placed",
+    unit: "By",
+    instrument: Instrument::UpDownCounter,
+    number: Number::Int,
+    brief: "Memory that is present, by the NUMA node that it lies on, by owner.",
+    attributes: &[
+        attribute(NUMA_NODE, Type::Text, true, &[]),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, false, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
+/// CPU time of processes, by how far their memory lies from the CPUs that they ran on.
+pub const PLACEMENT_TIME: Metric = Metric {
+    name: "memprov.placement.time",
+    unit: "s",
+    instrument: Instrument::Counter,
+    number: Number::Double,
+    brief: "CPU time of processes, by how far their memory lies from the CPUs that they ran on.",
+    attributes: &[
+        attribute(NUMA_LOCALITY, Type::Text, true, numa_locality::ALL),
+        attribute(OWNER_ID, Type::Text, false, &[]),
+        attribute(OWNER_KIND, Type::Text, false, owner_kind::ALL),
+        attribute(OWNER_NAME, Type::Text, false, &[]),
+        attribute(OVERFLOW, Type::Bool, false, &[]),
+    ],
+};
+
 /// Records that a stream lost, at least.
 pub const SOURCE_LOST: Metric = Metric {
     name: "memprov.source.lost",
@@ -979,6 +1011,8 @@ pub const ALL: &[&Metric] = &[
     &MEMORY_BOOK_AGE,
     &MEMORY_FAULTS,
     &MEMORY_FAULTS_BY_KIND,
+    &MEMORY_PLACED,
+    &PLACEMENT_TIME,
     &SOURCE_LOST,
     &LEDGER_DIFFERENCES,
     &BUDGET_CPU_TIME,

@@ -19,7 +19,7 @@ use memprov_ledger::pieces::{Origin, Piece, Traits};
 use memprov_ledger::resolution::Resolution;
 use memprov_ledger::time::MonoTime;
 
-use super::locality::{contradict, went};
+use super::locality::{Topology, contradict};
 use super::slices::Grid;
 use super::slot::{Outcome, Slot};
 use crate::exemplar::Exemplar;
@@ -84,6 +84,7 @@ pub struct Resident {
 /// All samples.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
+    topology: Topology,
     grid: Grid,
     places: HashMap<Key, usize>,
     slots: Vec<(Key, Slot)>,
@@ -95,6 +96,12 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Of a host with these nodes.
+    #[must_use]
+    pub fn of(topology: Topology) -> Self {
+        Self { topology, ..Self::default() }
+    }
+
     /// Takes in a sample.
     pub fn add(&mut self, access: &Access, ledger: &Ledger) {
         let (slot, outcome) = self.whose(access, ledger);
@@ -103,7 +110,7 @@ impl Tally {
             Outcome::Attributed if possible != access.latency => Outcome::Implausible,
             outcome => outcome,
         };
-        let went = went(access);
+        let went = self.topology.went(access, ledger);
         // One of a fixed period, of which nothing is said, stands for itself.
         let events = access.period.unwrap_or(1);
         let period = float(events);

@@ -14,6 +14,7 @@ use super::agent;
 use super::faults::Seen;
 use super::group::{Group, groups, older};
 use super::place::Place;
+use super::places;
 use super::proto::{Packer, Point};
 use super::records::{self, Mirrored};
 use super::rows::{self, Points, Rows};
@@ -85,6 +86,7 @@ pub struct Panes {
 pub struct Accumulator {
     options: Options,
     faults: Seen,
+    placed: places::Seen,
     places: Admission<Place>,
     members: BTreeMap<Place, Member>,
     pane: Option<Pane>,
@@ -132,6 +134,7 @@ impl Accumulator {
             options,
             places,
             faults: Seen::default(),
+            placed: places::Seen::default(),
             members: BTreeMap::new(),
             pane: None,
             support: String::new(),
@@ -168,7 +171,7 @@ impl Accumulator {
         let Options { detail, grain, max_age, .. } = &self.options;
         let max_age = u64::try_from(max_age.as_nanos()).unwrap_or(u64::MAX);
         let oldest = pane.end.saturating_sub(max_age);
-        let seen = (&mut self.faults, self.pane.is_none());
+        let seen = (&mut self.faults, &mut self.placed, self.pane.is_none());
         let groups = groups(report, *grain, detail, oldest, seen);
         let groups = self.within_cap(groups, pane.end);
         let about = report.about.clone().unwrap_or_default();

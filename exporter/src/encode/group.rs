@@ -9,6 +9,8 @@ use super::accesses::Accessed;
 use super::charge::Charges;
 use super::faults::{Added, Seen};
 use super::place::Place;
+use super::places::{self, Places};
+use crate::access::locality::Topology;
 use crate::config::{Detail, Grain};
 use crate::report::{AccessRow, Book, OwnerRow, Process, Quantity, Report, SharedRow, Touched};
 use crate::wall;
@@ -45,6 +47,8 @@ pub(super) struct Owner {
     pub(super) amounts: Amounts,
     /// Accesses since the last pane, where they are sampled.
     pub(super) accessed: Option<Box<Accessed>>,
+    /// Where it lies, on a host with several NUMA nodes.
+    pub(super) places: Option<Box<Places>>,
 }
 
 /// Books of one kind of memory.
@@ -88,7 +92,7 @@ pub(super) fn groups<'a>(
     grain: Grain,
     detail: &Detail,
     oldest: u64,
-    (seen, first): (&mut Seen, bool),
+    (seen, places, first): (&mut Seen, &mut places::Seen, bool),
 ) -> BTreeMap<Place, Group<'a>> {
     let mut groups: BTreeMap<Place, Group<'a>> = BTreeMap::new();
     let agent = groups.entry(Place::Agent).or_default();
@@ -99,6 +103,7 @@ pub(super) fn groups<'a>(
     let mut oldest_first: Vec<&Process> = report.processes.iter().collect();
     oldest_first.sort_by_key(|p| (p.start_time, p.pid));
     let mut spaces = BTreeSet::new();
+    let topology = Arc::new(Topology::of(&report.host.numa));
     seen.begin();
     for process in oldest_first {
         let again = !spaces.insert(process.space.as_str());
@@ -109,10 +114,11 @@ pub(super) fn groups<'a>(
         let whole = place.whole(process, detail);
         let group = groups.entry(place).or_default();
         group.whole |= whole;
-        group.add_process(process, oldest);
+        group.add_process(process, oldest, &places.added(process, &topology));
         group.faults.merge(&seen.added(process));
     }
     seen.end();
+    places.end();
     for cgroup in &report.cgroups {
         let own = Place::of_cgroup(cgroup.container.as_deref(), Some(&cgroup.cgroup));
         let own = Some(own).filter(|own| groups.contains_key(own) && grain == Grain::Container);
@@ -130,7 +136,7 @@ pub(super) fn groups<'a>(
 }
 
 impl<'a> Group<'a> {
-    fn add_process(&mut self, process: &'a Process, oldest: u64) {
+    fn add_process(&mut self, process: &'a Process, oldest: u64, placed: &places::Added) {
         self.first.get_or_insert(process);
         self.processes += 1;
         let bytes = |quantity: &Quantity| u128::from(quantity.bytes.unwrap_or(0));
@@ -143,7 +149,7 @@ impl<'a> Group<'a> {
         }
         self.told = true;
         for row in &process.owners {
-            self.add_owner(row);
+            self.add_owner(row, placed.of(row));
         }
         for (kind, book) in &process.books {
             self.add_book(kind, book);
@@ -151,7 +157,7 @@ impl<'a> Group<'a> {
         self.as_of = older(self.as_of, as_of);
     }
 
-    fn add_owner(&mut self, row: &OwnerRow) {
+    fn add_owner(&mut self, row: &OwnerRow, placed: Option<Places>) {
         self.owner(&row.id, &row.kind, &row.name, |owner| {
             let sums = &mut owner.amounts;
             add(&mut sums.reserved, &row.reserved);
@@ -162,6 +168,9 @@ impl<'a> Group<'a> {
             if let Some(Touched { lower, upper, covered, .. }) = row.touched {
                 let [lower, upper, covered] = [lower, upper, covered].map(i128::from);
                 sums.touched.get_or_insert_default().add(&Use { lower, upper, covered });
+            }
+            if let Some(placed) = placed {
+                owner.places.get_or_insert_default().merge(&placed);
             }
         });
     }
@@ -192,6 +201,7 @@ impl<'a> Group<'a> {
             name: shortened(name).into(),
             amounts: Amounts::default(),
             accessed: None,
+            places: None,
         };
         add(&mut owner);
         self.owners.insert(id.into(), owner);
@@ -240,6 +250,9 @@ impl<'a> Group<'a> {
                     own.amounts.merge(&owner.amounts);
                     if let Some(accessed) = &owner.accessed {
                         own.accessed.get_or_insert_default().merge(accessed);
+                    }
+                    if let Some(places) = &owner.places {
+                        own.places.get_or_insert_default().merge(places);
                     }
                 }
                 None => drop(self.owners.insert(id, owner)),

@@ -13,6 +13,7 @@ use super::accesses::{Accessed, LOCALITIES, METHODS, OUTCOMES};
 use super::admission::Admission;
 use super::faults::KINDS;
 use super::group::{Amounts, Group, Owner, Totals, Use, sum};
+use super::places;
 use super::series::Sum;
 use super::words::{Attributes, Value, flag, word};
 use crate::histogram::Histogram;
@@ -22,8 +23,8 @@ const CLASSES: [&str; 3] = [evidence::EXACT, evidence::INFERRED, evidence::SAMPL
 
 /// One of a book's totals.
 type Part = fn(&Totals) -> i128;
-/// Attributes of an owner with that of its evidence.
-type Keyed<'a> = &'a dyn Fn(&[(Key, Value)]) -> Attributes;
+/// Attributes of an owner, with more.
+pub(super) type Keyed<'a> = &'a dyn Fn(&[(Key, Value)]) -> Attributes;
 
 /// What a book says beside the kernel's total and owners.
 const PARTS: [(&Metric, Part); 4] = [
@@ -107,6 +108,7 @@ pub(super) fn kinds(group: &Group<'_>, named: &Admission<Arc<str>>, rows: &mut R
     if !group.told {
         return;
     }
+    places::say(group, None, rows);
     let (own, rest) = split(group, named);
     let resident = own.into_iter().filter_map(|(id, owner)| {
         let amount = level(sum(&owner.amounts.resident)?)?;
@@ -147,6 +149,7 @@ pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, r
     if !group.told {
         return;
     }
+    places::say(group, Some(named), rows);
     let (own, rest) = split(group, named);
     let mut points = [Vec::new(), Vec::new(), Vec::new()];
     let mut classes = |amounts: &Amounts, key: Keyed<'_>| {
@@ -310,7 +313,7 @@ fn split<'g>(
     (own, rest)
 }
 
-fn attributes(id: &Arc<str>, owner: &Owner, more: &[(Key, Value)]) -> Attributes {
+pub(super) fn attributes(id: &Arc<str>, owner: &Owner, more: &[(Key, Value)]) -> Attributes {
     let own = [
         word(semconv::OWNER_ID, Arc::clone(id)),
         word(semconv::OWNER_KIND, Arc::clone(&owner.kind)),
@@ -327,6 +330,6 @@ fn unattributed_kind() -> (Key, Value) {
     word(semconv::OWNER_KIND, owner_kind::UNATTRIBUTED)
 }
 
-fn remainder_kind() -> [(Key, Value); 2] {
+pub(super) fn remainder_kind() -> [(Key, Value); 2] {
     [word(semconv::OWNER_KIND, owner_kind::REMAINDER), flag(semconv::OVERFLOW)]
 }

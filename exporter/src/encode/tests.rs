@@ -25,6 +25,7 @@ use crate::trace::Support;
 mod accessed;
 mod charge;
 mod life;
+mod placed;
 mod reader;
 mod said;
 mod scale;

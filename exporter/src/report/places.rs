@@ -18,6 +18,45 @@ pub struct Placement {
     /// Where the kernel puts new pages of it: `default`, `preferred`, `preferred_many`, `bind`, `interleave`,
     /// `weighted_interleave`, `local`, `unknown`.
     pub policies: Vec<String>,
+    /// Shares of its process' recent CPU time by how far its bytes are from there (`local`, `near`, `remote`, `tier`,
+    /// `unknown`), if accesses went to all of them alike. Empty with too little CPU time.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub shares: BTreeMap<String, f64>,
+    /// What would have to move for less of it to be remote.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub advice: Option<Advice>,
+}
+
+/// A NUMA node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumaNode {
+    /// Its id.
+    pub node: u32,
+    /// Its online CPUs. 0: memory that no CPU is next to, as behind CXL.
+    pub cpus: u32,
+    /// Node and distance to it (ACPI SLIT: 10 is the node itself); empty: unknown.
+    pub distances: Vec<(u32, u32)>,
+}
+
+/// What would have to move for less of an owner to be remote. It takes accesses to go to all its bytes alike, threads to
+/// stay where they ran, and a node to have room.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// `move`: bytes to `node`. `shared`: all nodes use it alike, so that no place is next to all. `tier`: half of it or more
+    /// lies in memory without CPUs.
+    pub what: String,
+    /// Where to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub node: Option<u32>,
+    /// Bytes that lie elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes: Option<u64>,
+    /// The remote share then.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub remote: Option<f64>,
+    /// A policy holds it where it lies (`bind`, `interleave`): somebody wanted it there.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub against_policy: bool,
 }
 
 /// Resident bytes on one node.

@@ -1,5 +1,6 @@
 //! What the table looks like, kept in `tests/golden`; `UPDATE_GOLDEN=1` rewrites it.
 
+mod places;
 mod used;
 
 use std::collections::BTreeMap;
@@ -112,6 +113,7 @@ fn report(processes: Vec<Process>) -> Report {
             kernel: Some("6.18.44".to_owned()),
             nodes: Some(1),
             no_pmu: Some("ENOENT: no event cpu/mem-loads".to_owned()),
+            numa: Vec::new(),
         },
         processes,
         regions: Vec::new(),
@@ -355,7 +357,8 @@ fn losses_are_shown_with_what_they_mean_and_only_when_there_are_any() {
     ] {
         lossy.lost.insert(stream.to_owned(), count);
     }
-    lossy.host = Host { kernel: Some("5.10.0".to_owned()), nodes: Some(4), no_pmu: None };
+    lossy.host =
+        Host { kernel: Some("5.10.0".to_owned()), nodes: Some(4), no_pmu: None, numa: Vec::new() };
     golden("losses.txt", &render(&lossy, &View::default()));
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use memprov::report::{Host, Identity};
+use memprov::report::{Host, Identity, NumaNode};
 use memprov::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
 use memprov_ledger::charge::{CachedFile, Charge, Figures};
 use memprov_ledger::evidence::{
@@ -36,7 +36,12 @@ pub(crate) fn header() -> Header {
         clock: Clock { wall_at_zero: -1_764_445_000_123_456_789 },
         watching_since: MonoTime(u64::MAX),
         watching_ticks: Some(StartTicks(500)),
-        host: Host { kernel: Some("6.18.0".into()), nodes: Some(2), no_pmu: None },
+        host: Host {
+            kernel: Some("6.18.0".into()),
+            nodes: Some(2),
+            no_pmu: None,
+            numa: vec![NumaNode { node: 1, cpus: 2, distances: vec![(0, 20), (1, 10)] }],
+        },
         scope: Scope { all: true, pids: Vec::new() },
         sample: Sample { seed: u32::MAX, probability: 0.015_625 },
         identity: Identity {

@@ -197,6 +197,9 @@ fn the_order_of_rows_in_a_report_does_not_change_the_request() {
 fn every_point_has_the_windows_times_and_only_registered_names_and_keys() {
     let mut report = Report { accesses: accessed::sampled().accesses, ..charge::charged() };
     report.processes[0].owners[0].touched = Some(touched());
+    let placed = placed::placed(1.0);
+    report.host = placed.host;
+    report.processes[1..].clone_from_slice(&placed.processes[1..]);
     let (fine, coarse) = (encode(&report), with(&report, kinds()));
     let mut seen = BTreeSet::new();
     for flat in flat(&fine).into_iter().chain(flat(&coarse)) {

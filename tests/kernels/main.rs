@@ -66,6 +66,11 @@ macro_rules! kernels {
             }
 
             #[test]
+            fn memory_on_the_wrong_node_is_told_until_it_moves() {
+                crate::KERNELS[$index].judge("placement", crate::nodes::told);
+            }
+
+            #[test]
             fn what_is_sent_adds_up_to_the_report() {
                 crate::KERNELS[$index].judge("otlp", crate::sent);
             }

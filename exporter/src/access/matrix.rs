@@ -11,6 +11,8 @@ use super::locality::Topology;
 
 /// Remote share below which nothing is advised.
 const ENOUGH: f64 = 0.1;
+/// Bytes below which a move is not worth a line.
+const LEAST: u64 = 1 << 20;
 /// Points of the remote share that a move has to win to be advised.
 const WORTH: f64 = 0.05;
 
@@ -94,7 +96,8 @@ impl Matrix {
             return Some(Advice::Shared);
         }
         let elsewhere = self.bytes.iter().filter(|(at, _)| **at != node).map(|(_, bytes)| *bytes);
-        Some(Advice::Move { node, bytes: elsewhere.fold(0, u64::saturating_add), remote: then })
+        let bytes = elsewhere.fold(0, u64::saturating_add);
+        (bytes >= LEAST).then_some(Advice::Move { node, bytes, remote: then })
     }
 }
 
@@ -126,7 +129,7 @@ mod tests {
     use crate::report::NumaNode;
 
     fn matrix(bytes: &[u64], time: &[f64]) -> Matrix {
-        let bytes = (0..).zip(bytes.iter().copied()).collect();
+        let bytes = (0..).zip(bytes.iter().map(|mib| mib << 20)).collect();
         let time = (0..).zip(time.iter().copied()).filter(|(_, time)| *time > 0.0).collect();
         Matrix { bytes, unplaced: 0, time }
     }
@@ -147,7 +150,7 @@ mod tests {
 
     #[test]
     fn time_is_spread_whole_and_what_is_unplaced_is_unknown() {
-        let some = Matrix { unplaced: 50, ..matrix(&[25, 25], &[3.0, 1.0]) };
+        let some = Matrix { unplaced: 50 << 20, ..matrix(&[25, 25], &[3.0, 1.0]) };
         let spread = some.spread(&Topology::default()).unwrap();
         let at = |to: Locality| spread.get(to.id()).copied().unwrap_or(0.0);
         assert_eq!((at(Locality::Local), at(Locality::Remote)), (1.0, 1.0));
@@ -159,7 +162,7 @@ mod tests {
     fn bytes_on_the_wrong_node_are_to_be_moved_to_the_threads() {
         let (remote, advice) = told(&[1000, 0], &[0.0, 1.0]);
         assert_eq!(remote, Some(1.0));
-        assert_eq!(advice, Some(Advice::Move { node: 1, bytes: 1000, remote: 0.0 }));
+        assert_eq!(advice, Some(Advice::Move { node: 1, bytes: 1000 << 20, remote: 0.0 }));
         assert_eq!(told(&[0, 1000], &[0.0, 1.0]), (Some(0.0), None));
     }
 
@@ -167,7 +170,7 @@ mod tests {
     fn spread_bytes_that_one_node_uses_are_to_be_moved_and_those_all_use_are_not() {
         let (remote, advice) = told(&[100, 102, 98, 100], &[1.0]);
         assert_eq!(remote, Some(0.75));
-        assert_eq!(advice, Some(Advice::Move { node: 0, bytes: 300, remote: 0.0 }));
+        assert_eq!(advice, Some(Advice::Move { node: 0, bytes: 300 << 20, remote: 0.0 }));
         assert_eq!(told(&[100; 4], &[1.0; 4]), (Some(0.75), Some(Advice::Shared)));
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of which every page lies on a known node, and a thread on the second one that is busy a third of its time.
-// usage: placed [large]
+// usage: placed [large|wrong]
 // Says `holds`. With SIGUSR1 what lies on the first node moves to the second; then it says `moved`.
 #define _GNU_SOURCE
 #include <linux/mempolicy.h>
@@ -76,7 +76,6 @@ static void say(const char *text)
 
 int main(int argc, char **argv)
 {
-	(void)argv;
 	cpu_set_t cpus;
 	CPU_ZERO(&cpus);
 	CPU_SET(1, &cpus);
@@ -84,7 +83,11 @@ int main(int argc, char **argv)
 	must(signal(SIGUSR1, tell) != SIG_ERR);
 
 	volatile char *first = NULL;
-	if (argc > 1) {
+	if (argc > 1 && !strcmp(argv[1], "wrong")) {
+		first = on_the_first(NULL, 4 * SIZE);
+		bind_range(first, 4 * SIZE, MPOL_BIND, 1, 0);
+		memset((void *)first, 1, 4 * SIZE);
+	} else if (argc > 1) {
 		// Three pages of four, in no order that has a period.
 		volatile char *memory = too_many_pages(NULL, LARGE);
 		unsigned random = 1;
@@ -116,7 +119,7 @@ int main(int argc, char **argv)
 			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 		if (told && first) {
 			told = 0;
-			bind_range(first, SIZE, MPOL_BIND, 2, MPOL_MF_MOVE | MPOL_MF_STRICT);
+			bind_range(first, argc > 1 ? 4 * SIZE : SIZE, MPOL_BIND, 2, MPOL_MF_MOVE | MPOL_MF_STRICT);
 			say("moved\n");
 		}
 	}

@@ -32,17 +32,20 @@ begun() {
 	sleep 1
 }
 told() { memprov report --state-dir /run/damon --output report-json --pid $hot; }
-# Once an owner is told as touched, or two minutes have passed; and then until all aggregations that are pooled are of regions
-# that have settled. An interval is long enough for the program to come around, however slow the guest is.
-ask() { # NAME [SECONDS TO SETTLE]
-	n=0
-	while [ $n -lt 60 ]; do
+seconds() { cut -d. -f1 /proc/uptime; }
+# How long the aggregations lasted that are pooled.
+pooled() { grep -o '"seconds":[0-9]*' /tmp/damon.json | head -n1 | cut -d: -f2; }
+# Once an owner is told as touched, and all aggregations that are pooled are of regions that have settled by then; or four
+# minutes have passed. An interval is long enough for the program to come around, however slow the guest is.
+ask() { # NAME
+	begin=$(seconds) touched=
+	while [ $(($(seconds) - begin)) -lt 240 ]; do
 		sleep 2
-		told >/tmp/damon.json 2>>/out/damon.log && grep -q '"touched"' /tmp/damon.json && break
-		n=$((n + 1))
+		told >/tmp/damon.json 2>>/out/damon.log && grep -q '"touched"' /tmp/damon.json || continue
+		touched=${touched:-$(seconds)}
+		[ $(($(seconds) - touched)) -le $(($(pooled) + 10)) ] || break
 	done
-	sleep ${2:-12}
-	told >"/out/damon-$1.json" 2>>/out/damon.log
+	cp /tmp/damon.json "/out/damon-$1.json"
 }
 if [ -e $tree ]; then
 	echo 0 >/proc/sys/kernel/numa_balancing
@@ -66,13 +69,12 @@ if [ -e $tree ]; then
 		leave TERM
 		echo "$kind $(state)" >>/out/damon-left
 	done
-	# Without BPF ours is asked. Two are watched, and each is told of by what was found of it; who calls is not seen, so that
-	# names of files tell memory apart.
-	hot named & other=$!
+	# Without BPF ours is asked. Two are watched, one of which only gets what CPU the other leaves, and each is told of by what
+	# was found of it; who calls is not seen, so that names of files tell memory apart.
+	nice -n 19 hot named & other=$!
 	hot named & hot=$!
 	watch fvaddr lesser
-	# Ten snapshots take the longer, the slower it reads them.
-	ask asked 45
+	ask asked
 	memprov report --state-dir /run/damon --output table >/out/damon.txt 2>>/out/damon.log
 	lesser memprov check --state-dir /run/damon --set damon.mode=active --set damon.allow=comm=hot --output json >/out/damon-check.json
 	kill $hot $other

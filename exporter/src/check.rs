@@ -164,13 +164,18 @@ pub fn render_series(estimate: Option<Estimate>, detail: &Detail) -> String {
     let level = String::from(detail.clone());
     match estimate {
         Some(estimate) => {
-            let Estimate { resources, each, host, touched, accesses } = estimate;
+            let Estimate { resources, each, host, touched, accesses, places } = estimate;
             let mut text = format!(
                 "export.detail = {level}: at most {} series ({each} of each of {resources} containers, units or \
                  processes, {host} of the host)\n",
                 estimate.total()
             );
-            for (more, why) in [(touched, "DAMON watches"), (accesses, "accesses are sampled")] {
+            let further = [
+                (touched, "DAMON watches"),
+                (accesses, "accesses are sampled"),
+                (places, "several NUMA nodes hold memory"),
+            ];
+            for (more, why) in further {
                 if more > 0 {
                     text.push_str(&format!(
                         "    where {why}, at most {more} more of each, and of the host\n"

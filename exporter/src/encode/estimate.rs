@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::accumulator::Options;
 use super::place::Place;
-use super::{ACCESSES, NAMED, OUTCOMES, PER_RESOURCE, TOUCHED};
+use super::{ACCESSES, NAMED, OUTCOMES, PER_RESOURCE, PLACES, TOUCHED};
 use crate::config::{Detail, Grain};
 
 /// Kinds of memory that have a total.
@@ -33,6 +33,8 @@ pub struct Estimate {
     pub touched: usize,
     /// Further series of each resource, the host's among them, where accesses of all its owners are sampled.
     pub accesses: usize,
+    /// Further series of each resource, the host's among them, on a host with several NUMA nodes.
+    pub places: usize,
 }
 
 impl Estimate {
@@ -42,10 +44,10 @@ impl Estimate {
         self.resources * self.each + self.host
     }
 
-    /// All series where both cover every owner.
+    /// All series where both cover every owner, on a host with several NUMA nodes.
     #[must_use]
     pub fn most(&self) -> usize {
-        self.total() + (self.resources + 1) * (self.touched + self.accesses)
+        self.total() + (self.resources + 1) * (self.touched + self.accesses + self.places)
     }
 }
 
@@ -55,11 +57,11 @@ pub fn estimate<'a>(
     options: &Options,
     processes: impl IntoIterator<Item = (Option<&'a str>, Option<&'a str>)>,
 ) -> Option<Estimate> {
-    let places = |(container, cgroup)| Place::of_cgroup(container, cgroup);
+    let place = |(container, cgroup)| Place::of_cgroup(container, cgroup);
     let found = match options.grain {
         Grain::Process => processes.into_iter().count(),
         Grain::Container => {
-            let places: BTreeSet<Place> = processes.into_iter().map(places).collect();
+            let places: BTreeSet<Place> = processes.into_iter().map(place).collect();
             places.iter().filter(|place| **place != Place::Host).count()
         }
     };
@@ -81,6 +83,10 @@ pub fn estimate<'a>(
             (ACCESSES - OUTCOMES) * (options.owners + 2) + OUTCOMES,
         ),
     };
+    let places = match options.detail {
+        Detail::Kinds | Detail::All(_) => PLACES,
+        Detail::Owners => PLACES * (options.owners + 1),
+    };
     let resources = found.min(options.resources);
-    Some(Estimate { resources, each, host: each + shared + 1 + AGENT, touched, accesses })
+    Some(Estimate { resources, each, host: each + shared + 1 + AGENT, touched, accesses, places })
 }

@@ -33,6 +33,8 @@ pub struct Pending {
     pub ask: Ask,
     /// Scans must have begun after this.
     pub since: MonoTime,
+    /// All that was read for it is in once evidence up to this instant is.
+    pub upto: MonoTime,
     waiting: BTreeSet<Tgid>,
     asked: BTreeSet<Tgid>,
     tries: BTreeMap<Tgid, u8>,
@@ -46,7 +48,8 @@ impl Pending {
     pub fn new(ask: Ask, since: MonoTime, tgids: impl IntoIterator<Item = Tgid>) -> Self {
         let waiting: BTreeSet<Tgid> = tgids.into_iter().collect();
         let asked = waiting.clone();
-        Self { ask, since, waiting, asked, tries: BTreeMap::new(), failures: Vec::new() }
+        let (tries, failures) = (BTreeMap::new(), Vec::new());
+        Self { ask, since, upto: since, waiting, asked, tries, failures }
     }
 
     /// A scan that began at `begin` is in. Returns whether another one is wanted because the process moved.
@@ -61,6 +64,13 @@ impl Pending {
             return false;
         }
         true
+    }
+
+    /// What was read of a process beside its scan ends at `end`: the answer waits for it.
+    pub fn reads(&mut self, tgid: Tgid, end: MonoTime) {
+        if self.asked.contains(&tgid) {
+            self.upto = self.upto.max(end);
+        }
     }
 
     /// A process cannot be read, or is gone.
@@ -124,6 +134,16 @@ mod tests {
         assert!(!p.done(MonoTime(101)));
         assert!(!p.seen(Tgid(1), MonoTime(100), true));
         assert!(p.done(MonoTime(101)));
+    }
+
+    #[test]
+    fn an_answer_waits_for_what_was_read_of_its_own_processes() {
+        let mut p = pending();
+        p.reads(Tgid(2), MonoTime(300));
+        assert_eq!(p.upto, MonoTime(100));
+        p.reads(Tgid(1), MonoTime(200));
+        p.reads(Tgid(1), MonoTime(150));
+        assert_eq!(p.upto, MonoTime(200));
     }
 
     #[test]

@@ -164,7 +164,11 @@ impl Folding<'_> {
                 self.unhook(clock::now());
             }
             Input::Scanned { tgid, outcome, placed, charges, upto } => {
-                placed.into_iter().for_each(|placed| self.window.push(Evidence::Placed(placed)));
+                if let Some(placed) = placed {
+                    let end = placed.when.end;
+                    self.pending.iter_mut().for_each(|p| p.reads(tgid, end));
+                    self.window.push(Evidence::Placed(placed));
+                }
                 let charges = charges.into_iter().map(|charge| Evidence::Charge(Box::new(charge)));
                 charges.for_each(|charge| self.window.push(charge));
                 self.scanned(tgid, outcome, upto);
@@ -340,7 +344,7 @@ impl Folding<'_> {
         let names = self.fuser.names_waiting() > 0;
         let told = self.window.watermark();
         let ready = |p: &Pending| {
-            let events = told >= p.since || p.overdue(now);
+            let events = told >= p.upto || p.overdue(now);
             p.done(now) && events && (!names || now.since(p.since) > NAMES)
         };
         let (ready, waiting): (Vec<Pending>, Vec<Pending>) =

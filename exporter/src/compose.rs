@@ -16,7 +16,6 @@ use memprov_ledger::touch::TouchTally;
 
 use crate::access::locality::Topology;
 use crate::charges;
-use crate::fuse::Snapshot;
 use crate::histogram::Histogram;
 use crate::owners::{Naming, Owner};
 use crate::places::Places;
@@ -36,6 +35,9 @@ const UNITS: u64 = 20;
 const SHORTEST: Duration = Duration::from_secs(5);
 /// Rows of a division by first touch at most; one more tells the sum of the others.
 const TOUCH_ROWS: usize = 20;
+
+/// Resident bytes by owner id at one time.
+pub type Snapshot = (MonoTime, Arc<BTreeMap<String, u64>>);
 
 /// Makes reports of one state of the ledger.
 #[derive(Debug)]

@@ -12,6 +12,7 @@ mod detail;
 mod layers;
 mod otel;
 mod pairs;
+mod setting;
 mod units;
 
 use std::collections::BTreeMap;
@@ -24,7 +25,8 @@ use config::ValueKind;
 use serde::{Deserialize, Serialize};
 
 pub use change::SWAPPED;
-use layers::{Layer, Setting};
+use layers::Layer;
+use setting::Setting;
 pub use units::parse_duration;
 
 /// A closed list of words; an unknown one is answered with the list.

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
@@ -13,11 +12,10 @@ use memprov_ledger::identity::{ModuleId, StackId, StartTicks, Tgid};
 use memprov_ledger::time::{MonoTime, Span};
 use memprov_ledger::touch::Sample;
 use memprov_proc::{Proc, ScanOptions, Scanner, clock};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::asks::Ask;
 use crate::checkpoint::{self, Checkpoint, Life};
-use crate::config::{self, Config, Sources};
+use crate::config;
 use crate::cost::{Cost, Tax, call_nanos};
 use crate::exporting::Exporting;
 use crate::folding::{Folding, Watch};
@@ -27,85 +25,19 @@ use crate::plan::Plan;
 use crate::privileges::{self, Privileges};
 use crate::recorder::Recorder;
 use crate::reload::Reload;
-use crate::screen::Screen;
-use crate::socket::{Handler, Refusal, Server, ServerError};
+use crate::setup::{DaemonError, INBOX, Setup};
+use crate::socket::{Handler, Refusal, Server};
 use crate::sources::scans::chain;
 use crate::sources::{Input, accesses, hooks, names, regions, scans, sideband};
-use crate::statedir::{StateDir, StateDirError};
+use crate::statedir::StateDir;
 use crate::support::{HookProbe, HookState, Matrix, PagesProbe};
 use crate::symbols::ModuleSource;
-use crate::trace::{Clock, Header, TraceError};
+use crate::trace::Header;
 use crate::window::{Source, Window};
-use crate::{check, host, probing};
+use crate::{check, host, probing, wall};
 
 /// What is known is kept for the first time after this long: once the first scans are in.
 const KEEP_AFTER: Duration = Duration::from_secs(60);
-
-/// Batches between the sources and the fuser.
-pub(crate) const INBOX: usize = 256;
-
-/// What to run.
-#[derive(Debug)]
-pub struct Setup<'a> {
-    /// Configuration.
-    pub config: Config,
-    /// What it was read from, and is read from again at SIGHUP.
-    pub sources: Sources,
-    /// These processes and their descendants; all without any.
-    pub pids: Vec<Tgid>,
-    /// Record to this file.
-    pub record: Option<PathBuf>,
-    /// Write hashes for names into it.
-    pub redact: bool,
-    /// End by itself after this long.
-    pub limit: Option<Duration>,
-    /// Where every pane's report is shown.
-    pub screen: Option<&'a Screen>,
-}
-
-/// Why the daemon did not start, or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum DaemonError {
-    /// The state directory.
-    #[error(transparent)]
-    StateDir(#[from] StateDirError),
-    /// The socket.
-    #[error(transparent)]
-    Socket(#[from] ServerError),
-    /// A process to watch is not there.
-    #[error("no process {}", .0.0)]
-    NoProcess(Tgid),
-    /// The file to record to cannot be made.
-    #[error("create {}", path.display())]
-    Output {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The trace.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// No key to redact the trace with.
-    #[error("draw a key for the redaction")]
-    Redact(#[source] std::io::Error),
-    /// A thread.
-    #[error("start the thread {name}")]
-    Thread {
-        /// Which.
-        name: &'static str,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Signals.
-    #[error("handle signals")]
-    Signals(#[source] std::io::Error),
-    /// The exporter.
-    #[error("export")]
-    Export(#[from] crate::otlp::StartError),
-}
 
 /// Runs until SIGTERM, SIGINT or the time limit. SIGHUP has a daemon read its configuration again;
 /// one with a screen and a recording end by it.
@@ -440,7 +372,7 @@ impl Started {
         Header {
             schema: crate::trace::SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            clock: clock_of_run(),
+            clock: wall::clock_of_run(),
             watching_since: self.since,
             watching_ticks: u64::try_from(boot).ok().map(clock::ticks_of_boottime),
             host: host::describe(&setup.config.root),
@@ -458,17 +390,6 @@ impl Started {
             redacted: false,
         }
     }
-}
-
-/// Wall time at the zero of `CLOCK_MONOTONIC`: read once, so that all times of a run agree.
-#[must_use]
-pub fn clock_of_run() -> Clock {
-    let before = clock::now().0;
-    let wall = clock_gettime(ClockId::Realtime);
-    let after = clock::now().0;
-    let wall = i128::from(wall.tv_sec) * 1_000_000_000 + i128::from(wall.tv_nsec);
-    let zero = wall - i128::from(before.midpoint(after));
-    Clock { wall_at_zero: i64::try_from(zero).unwrap_or(0) }
 }
 
 /// What the socket's threads use to ask.

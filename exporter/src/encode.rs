@@ -47,7 +47,8 @@ mod tests;
 mod view;
 mod words;
 
-pub use accumulator::{Accumulator, Options, Panes, Window};
+pub use accumulator::{Accumulator, Options, Window};
+pub use agent::Panes;
 pub use estimate::{Estimate, estimate};
 pub(crate) use place::unit_of;
 pub use records::{Mirrored, Records};

@@ -13,7 +13,6 @@ use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 
 use crate::commands::{Engine, Exit, Failure, Sink, Watch};
 use crate::config::{Config, Effective};
-use crate::daemon::{self, DaemonError, Setup, clock_of_run};
 use crate::encode::{Accumulator, Options, Window};
 use crate::fuse::{Fuser, unwatched};
 use crate::import::{self, Import};
@@ -22,12 +21,13 @@ use crate::recorder::Recorder;
 use crate::report::{About, Report};
 use crate::screen::Screen;
 use crate::sending::Sending;
+use crate::setup::{DaemonError, Setup};
 use crate::sources::Outcome;
 use crate::sources::charging::Charging;
 use crate::sources::placing::Placing;
 use crate::support::{HookProbe, PMU, PagesProbe};
-use crate::trace::{Header, Line, Problem, Reader, Scope, TraceError};
-use crate::{host, probing, symbols};
+use crate::trace::{Line, Problem, Reader, TraceError};
+use crate::{daemon, host, probing, symbols};
 
 /// Panes in a row that are told though nothing happened in them; a trace that is silent for longer goes on behind them.
 const SILENT: u32 = 1000;
@@ -59,17 +59,6 @@ fn unwritten(error: &DaemonError) -> Failure {
 fn same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| path.metadata().ok().map(|file| (file.dev(), file.ino()));
     identity(one).is_some_and(|one| identity(other) == Some(one))
-}
-
-/// What holds of a reading of now that nothing was watched before: of these processes, or of all.
-pub(crate) fn reading(config: &Config, pids: &[u32]) -> Header {
-    Header {
-        host: host::describe(&config.root),
-        scope: Scope { all: pids.is_empty(), pids: pids.to_vec() },
-        identity: host::identity(&config.root).named(&config.export),
-        boot_id: host::boot_id(&config.root),
-        ..Header::new(clock_of_run(), clock::now())
-    }
 }
 
 /// Applies a line; with an interval, tells the panes that end before it.
@@ -247,7 +236,7 @@ impl Engine for Local {
     fn snapshot(&self, config: &Config, pid: Option<u32>) -> Result<Report, Failure> {
         let proc = Proc::at(&config.root);
         let mut scanner = Scanner::new(proc.clone(), ScanOptions::default());
-        let header = reading(config, pid.as_slice());
+        let header = host::header(config, pid.as_slice());
         let mut fuser = Fuser::new(header, "snapshot", config.export.interval);
         for gap in unwatched(fuser.now()) {
             drop(fuser.apply(Line::Evidence(Evidence::Gap(gap))));
@@ -373,7 +362,7 @@ mod tests {
     use std::path::Path;
 
     use super::unwritten;
-    use crate::daemon::DaemonError;
+    use crate::setup::DaemonError;
     use crate::trace::{Problem, TraceError};
 
     #[test]

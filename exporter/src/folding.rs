@@ -16,7 +16,6 @@ use memprov_proc::clock;
 
 use crate::asks::{Ask, PATIENCE, Pending};
 use crate::cost::Cost;
-use crate::daemon::{DaemonError, INBOX, Setup};
 use crate::exporting::Exporting;
 use crate::fuse::{self, Fuser};
 use crate::manager::Manager;
@@ -24,6 +23,7 @@ use crate::plan::Plan;
 use crate::recorder::Recorder;
 use crate::reload::Reload;
 use crate::report::Report;
+use crate::setup::{DaemonError, INBOX, Setup};
 use crate::socket::Refusal;
 use crate::sources::scans::Job;
 use crate::sources::{Input, Outcome};

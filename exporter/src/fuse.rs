@@ -17,7 +17,7 @@ use memprov_ledger::time::{MonoTime, Span};
 use crate::access::locality::Topology;
 use crate::access::section::section;
 use crate::access::tally::Tally;
-use crate::compose::Composer;
+use crate::compose::{Composer, Snapshot};
 use crate::histogram::Histogram;
 use crate::report::{About, Report};
 use crate::tables::{Function, Tables};
@@ -25,9 +25,6 @@ use crate::trace::{Header, Line};
 
 /// Over how long growth is told.
 const WINDOW: Duration = Duration::from_secs(300);
-
-/// Resident bytes by owner id at one time.
-pub type Snapshot = (MonoTime, Arc<BTreeMap<String, u64>>);
 
 /// The fuser.
 #[derive(Debug)]

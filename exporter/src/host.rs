@@ -5,10 +5,25 @@ use std::fs;
 use std::path::Path;
 
 use memprov_perfmem::{judge, probe};
-use memprov_proc::Proc;
+use memprov_proc::{Proc, clock};
 
+use crate::config::Config;
 use crate::encode::Identity;
 use crate::report::{Host, NumaNode};
+use crate::trace::{Header, Scope};
+use crate::wall;
+
+/// What holds of a reading of now that nothing was watched before: of these processes, or of all.
+#[must_use]
+pub fn header(config: &Config, pids: &[u32]) -> Header {
+    Header {
+        host: describe(&config.root),
+        scope: Scope { all: pids.is_empty(), pids: pids.to_vec() },
+        identity: identity(&config.root).named(&config.export),
+        boot_id: boot_id(&config.root),
+        ..Header::new(wall::clock_of_run(), clock::now())
+    }
+}
 
 /// Kernel, nodes and PMU.
 #[must_use]

@@ -35,6 +35,7 @@ pub mod report;
 pub mod screen;
 pub mod selftest;
 pub mod sending;
+pub mod setup;
 pub mod socket;
 pub mod sources;
 pub mod statedir;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use memprov_ledger::time::MonoTime;
 
-use crate::daemon::DaemonError;
+use crate::setup::DaemonError;
 use crate::symbols::known_name;
 use crate::trace::{Header, Line, Redactor, TraceError, Writer};
 

@@ -1,6 +1,7 @@
 //! The document `memprov.report/1`: what `report`, `replay` and the table show, and what OTLP is encoded from.
 
 mod accesses;
+mod cgroups;
 mod places;
 
 use std::collections::BTreeMap;
@@ -9,13 +10,13 @@ use std::sync::Arc;
 pub use accesses::{
     AccessRow, AccessSums, Accesses, Filled, Located, Measured, PopulatedRow, ShareRow,
 };
+pub use cgroups::{CacheFile, Cgroup, ChargeRow};
 pub use places::{Advice, NumaNode, OnNode, Placement, Ran};
 
 use memprov_ledger::evidence::EvidenceClass;
 use memprov_semconv as semconv;
 use serde::{Deserialize, Serialize};
 
-use crate::charges::Cgroup;
 use crate::config::Export;
 use crate::histogram::Histogram;
 use crate::trace::Support;

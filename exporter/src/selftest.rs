@@ -14,9 +14,9 @@ use memprov_perfmem::{
 use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, clock};
 
 use crate::config::Config;
-use crate::daemon::DaemonError;
-use crate::engine::reading;
+use crate::host;
 use crate::recorder::Recorder;
+use crate::setup::DaemonError;
 use crate::stats::{effective, wilson_of};
 use crate::trace::{Line, TraceError};
 
@@ -262,7 +262,7 @@ pub fn pmu(config: &Config, trace: Option<&Path>) -> Result<Found, SelftestError
     let buffers = mix.extents();
     let own = Tgid(std::process::id());
     let mut recorder = match trace {
-        Some(path) => Some(Recorder::create(path, &reading(config, &[own.0]), true)?),
+        Some(path) => Some(Recorder::create(path, &host::header(config, &[own.0]), true)?),
         None => None,
     };
     if let Some(recorder) = &mut recorder {

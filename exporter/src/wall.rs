@@ -1,8 +1,21 @@
 //! Wall time, which exists only at export: RFC 3339 instants of monotonic ones.
 
 use memprov_ledger::time::MonoTime;
+use memprov_proc::clock;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::trace::Clock;
+
+/// Wall time at the zero of `CLOCK_MONOTONIC`: read once, so that all times of a run agree.
+#[must_use]
+pub fn clock_of_run() -> Clock {
+    let before = clock::now().0;
+    let wall = clock_gettime(ClockId::Realtime);
+    let after = clock::now().0;
+    let wall = i128::from(wall.tv_sec) * 1_000_000_000 + i128::from(wall.tv_nsec);
+    let zero = wall - i128::from(before.midpoint(after));
+    Clock { wall_at_zero: i64::try_from(zero).unwrap_or(0) }
+}
 
 /// Nanoseconds since 1970 of an instant.
 #[must_use]

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use jsonschema::Validator;
-use memprov::charges::{CacheFile, Cgroup, ChargeRow};
 use memprov::report::{
-    AccessRow, AccessSums, Accesses, Advice, Agent, Book, BpfCost, Configuration, Control,
-    Differences, FaultShare, Faults, Filled, FirstTouch, FrameView, Host, Located, Measured,
-    Monitored, NumaNode, OnNode, OwnerRow, Placement, PopulatedRow, Process, Quantity, Ran, Report,
-    SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow, Touched,
+    AccessRow, AccessSums, Accesses, Advice, Agent, Book, BpfCost, CacheFile, Cgroup, ChargeRow,
+    Configuration, Control, Differences, FaultShare, Faults, Filled, FirstTouch, FrameView, Host,
+    Located, Measured, Monitored, NumaNode, OnNode, OwnerRow, Placement, PopulatedRow, Process,
+    Quantity, Ran, Report, SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow, Touched,
 };
 use memprov_ledger::evidence::{EvidenceClass, Policy};
 use serde_json::{Value, json};

@@ -8,6 +8,7 @@ use std::path::Path;
 use config::{ConfigError, Map, Source, Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
+use super::setting::Setting;
 use super::{Flag, Problem, otel};
 
 /// Longest file that is read.
@@ -15,23 +16,6 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Variables that a container runtime makes for a service of our name ("service links"); they are no settings.
 const SERVICE_LINKS: [&str; 2] = ["MEMPROV_SERVICE_", "MEMPROV_PORT"];
-
-/// One setting of one source.
-#[derive(Clone, Debug)]
-pub(super) struct Setting {
-    /// Dotted key.
-    pub(super) key: String,
-    /// As the source has it.
-    pub(super) value: Value,
-    /// File and line, variable, or flag.
-    pub(super) origin: String,
-}
-
-impl Setting {
-    pub(super) fn new(key: String, kind: ValueKind, origin: String) -> Self {
-        Self { key, value: Value::new(Some(&origin), kind), origin }
-    }
-}
 
 /// The settings of one source; of two with the same key the later wins.
 #[derive(Clone, Debug)]

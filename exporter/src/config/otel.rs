@@ -8,7 +8,7 @@
 use config::ValueKind;
 
 use super::Problem;
-use super::layers::Setting;
+use super::setting::Setting;
 
 const GENERAL: &str = "OTEL_EXPORTER_OTLP_";
 const METRICS: &str = "OTEL_EXPORTER_OTLP_METRICS_";

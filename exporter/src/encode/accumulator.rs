@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::admission::Admission;
-use super::agent;
+use super::agent::{self, Panes};
 use super::faults::Seen;
 use super::group::{Group, groups, older};
 use super::place::Place;
@@ -68,17 +68,6 @@ impl Window {
         let nanos = |text: &str| wall::parse(text).unwrap_or(0);
         Self { start: nanos(&report.watching_since), end: nanos(&report.generated_at) }
     }
-}
-
-/// What became of the panes that were taken in; but for the newest one each met one of these fates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Panes {
-    /// They arrived.
-    pub delivered: u64,
-    /// A newer one went instead; what they counted is in it.
-    pub replaced: u64,
-    /// They were refused or given up.
-    pub refused: u64,
 }
 
 /// All series, by resource.

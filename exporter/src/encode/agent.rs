@@ -4,12 +4,22 @@ use std::sync::Arc;
 
 use memprov_semconv::{self as semconv, Key, difference, export_outcome, outcome, source_name};
 
-use super::accumulator::Panes;
 use super::records::Mirrored;
 use super::rows::{Amount, Number, Rows, level, measured};
 use super::words::{Word, word};
 use crate::report::{Agent, Report};
 use crate::trace::Support;
+
+/// What became of the panes that were taken in; but for the newest one each met one of these fates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Panes {
+    /// They arrived.
+    pub delivered: u64,
+    /// A newer one went instead; what they counted is in it.
+    pub replaced: u64,
+    /// They were refused or given up.
+    pub refused: u64,
+}
 
 /// Says all of it. Of what was exported before: counts that no shipment took along, and what became of panes and of log
 /// records.

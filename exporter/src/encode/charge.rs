@@ -8,7 +8,7 @@ use memprov_semconv::{self as semconv, book, charge};
 use super::group::older;
 use super::rows::{Points, Rows, age, level};
 use super::words::{Attributes, word};
-use crate::charges::Cgroup;
+use crate::report::Cgroup;
 use crate::wall;
 
 /// What and which part of it. What no line tells has no part.

@@ -8,8 +8,8 @@ use memprov_ledger::time::{MonoTime, Span};
 use super::Folding;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::Config;
-use crate::daemon::DaemonError;
 use crate::logging;
+use crate::setup::DaemonError;
 use crate::sources::scans::{Job, chain};
 use crate::statedir::StateDir;
 

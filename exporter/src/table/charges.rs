@@ -1,7 +1,7 @@
 //! What cgroups are charged for, one equation each.
 
 use super::text::{Paint, bytes, clean, elide, signed, wrap};
-use crate::charges::Cgroup;
+use crate::report::Cgroup;
 use crate::report::Report;
 
 /// Cgroups shown unless all are asked for.

@@ -1,7 +1,7 @@
 //! Charge books in what is said.
 
 use super::*;
-use crate::charges::{Cgroup, ChargeRow};
+use crate::report::{Cgroup, ChargeRow};
 
 fn cgroup(path: &str, container: Option<&str>, as_of: &str) -> Cgroup {
     let row = |kind: &str, part: &str, n| ChargeRow {

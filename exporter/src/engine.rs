@@ -165,7 +165,7 @@ impl Engine for Local {
                 Ok(line) => play(&mut fuser, line, interval, sink)?,
                 Err(error) => {
                     broken += 1;
-                    tracing::warn!("{}", crate::sources::scans::chain(&error));
+                    tracing::warn!("{}", crate::logging::chain(&error));
                     first.get_or_insert(error);
                 }
             }

@@ -124,7 +124,7 @@ pub fn problems(tally: &Tally) -> Vec<String> {
     ];
     lines.extend(counts.iter().filter(|count| count.0 > 0).map(ToString::to_string));
     if let Some(error) = &tally.stopped {
-        lines.push(format!("{}; what follows is not read", crate::sources::scans::chain(error)));
+        lines.push(format!("{}; what follows is not read", crate::logging::chain(error)));
     }
     lines
 }

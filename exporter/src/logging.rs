@@ -1,5 +1,6 @@
 //! The log: lines on standard error, of a level that can change while the process runs.
 
+use std::error::Error;
 use std::io;
 use std::sync::OnceLock;
 
@@ -11,6 +12,13 @@ use tracing_subscriber::{Registry, fmt, reload};
 use crate::config::LogLevel;
 
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
+/// An error and what caused it, in one line.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+}
 
 /// Begins logging at this level, or goes on at it.
 pub fn at(level: LogLevel) {

@@ -7,8 +7,8 @@ use memprov_ledger::evidence::EvidenceClass;
 use memprov_proc::{RssAccuracy, Scanner};
 
 use crate::config::Access;
+use crate::logging::chain;
 use crate::sources::accesses::{StartError, Started};
-use crate::sources::scans::chain;
 use crate::support::{
     Class, FAULTS, HookProbe, HookState, Matrix, PMU, PagesProbe, SIDEBAND, State,
 };

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::io;
 
+use crate::logging::chain;
+
 /// Exit statuses other than 0 (`sysexits.h` where it has a name for it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -45,13 +47,7 @@ impl Failure {
     /// An error and what caused it, in one line.
     #[must_use]
     pub fn of(exit: Exit, error: &dyn Error) -> Self {
-        let mut line = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            line.push_str(&format!(": {error}"));
-            cause = error.source();
-        }
-        Self::new(exit, line)
+        Self::new(exit, chain(error))
     }
 
     /// An error of standard output. Whoever reads us may stop when they have seen enough: that is no failure to report.

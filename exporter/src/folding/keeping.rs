@@ -9,8 +9,9 @@ use super::Folding;
 use crate::checkpoint::{self, Checkpoint};
 use crate::config::Config;
 use crate::logging;
+use crate::logging::chain;
 use crate::setup::DaemonError;
-use crate::sources::scans::{Job, chain};
+use crate::sources::scans::Job;
 use crate::statedir::StateDir;
 
 /// How often what is known is kept for the next run, beside the end.

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::feed::{Fate, Feed, Shipment};
-use super::health::Health;
+use super::health::{Health, Outcome};
 use super::line::Line;
 use super::own::Own;
 use super::part::Packed;
@@ -16,6 +16,7 @@ use super::settings::Settings;
 use super::stats::Stats;
 use super::verdict::{Failure, Verdict};
 use super::{Order, SHIPMENT_BYTES};
+use crate::logging::chain;
 
 /// The thread's state.
 pub(super) struct Courier<F> {
@@ -47,18 +48,6 @@ impl Part {
         let (points, size) = (request.points() as u64, request.size());
         Self { request, points, size }
     }
-}
-
-/// How a shipment went, for the log.
-#[derive(Default)]
-pub(super) struct Outcome {
-    /// Parts were taken.
-    pub(super) delivered: bool,
-    /// Points that were left out of them, and the server's words.
-    pub(super) rejected: u64,
-    pub(super) message: String,
-    /// Why parts were refused.
-    pub(super) refused: Option<String>,
 }
 
 impl<F: Feed> Courier<F> {
@@ -212,7 +201,7 @@ impl<F: Feed> Courier<F> {
             .map_err(|error| Failure::Lasting(format!("compress a request: {error}")))?;
         let line = match self.line.take() {
             Some(line) => line,
-            None => Line::open(&self.settings).map_err(|error| Failure::passing(words(&error)))?,
+            None => Line::open(&self.settings).map_err(|error| Failure::passing(chain(&error)))?,
         };
         let begin = Instant::now();
         let verdict = tokio::select! {
@@ -264,12 +253,6 @@ impl<F: Feed> Courier<F> {
             stats.refused_points += points;
         });
     }
-}
-
-/// An error and what caused it.
-fn words(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// Ends when the exporter's time is over.

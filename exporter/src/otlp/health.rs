@@ -2,7 +2,17 @@
 
 use std::time::Instant;
 
-use super::courier::Outcome;
+/// How a shipment went, for the log.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// Parts were taken.
+    pub(super) delivered: bool,
+    /// Points that were left out of them, and the server's words.
+    pub(super) rejected: u64,
+    pub(super) message: String,
+    /// Why parts were refused.
+    pub(super) refused: Option<String>,
+}
 
 /// Turns outcomes into log lines.
 pub(super) struct Health {

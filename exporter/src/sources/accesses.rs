@@ -18,8 +18,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Input;
 use super::chosen::chosen;
-use super::scans::chain;
 use crate::config::Access;
+use crate::logging::chain;
 
 /// How long samples may wait to be read when few come.
 const POLL: Duration = Duration::from_millis(50);

@@ -78,7 +78,7 @@ impl Charging {
     fn read(&mut self, memcg: &Memcg, cgroup: &str, budget: &mut Budget) -> Option<Charge> {
         let started = clock::thread_cpu();
         let charge = memcg.charge(cgroup).unwrap_or_else(|error| {
-            let error = super::scans::chain(&error);
+            let error = crate::logging::chain(&error);
             tracing::debug!(cgroup, error, "a cgroup cannot be read");
             None
         });

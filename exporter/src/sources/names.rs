@@ -10,7 +10,7 @@ use memprov_ledger::identity::ModuleId;
 use memprov_proc::clock;
 
 use super::Input;
-use super::scans::chain;
+use crate::logging::chain;
 use crate::symbols::{ModuleSource, Namer};
 use crate::tables::Function;
 use crate::trace::Line;

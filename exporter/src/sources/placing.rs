@@ -57,7 +57,7 @@ impl Placing {
             return None;
         }
         let placed = placer.read(tgid, placing, pages).inspect_err(|error| {
-            let error = super::scans::chain(error);
+            let error = crate::logging::chain(error);
             tracing::debug!(pid = tgid.0, error, "it cannot be read where pages lie");
         });
         let now = clock::now();

@@ -73,7 +73,7 @@ pub fn start(
             && let Err(error) = pumped
         {
             tracing::error!(
-                error = super::scans::chain(&error),
+                error = crate::logging::chain(&error),
                 "nobody listens to monitors of memory any more"
             );
         }

@@ -14,6 +14,7 @@ use memprov_proc::{Proc, ScanError, Scanner, clock};
 use super::charging::Charging;
 use super::placing::Placing;
 use super::{Input, Outcome};
+use crate::logging::chain;
 
 /// What the scan thread is asked to do.
 #[derive(Debug)]
@@ -172,17 +173,4 @@ impl Thread {
         self.budget.spent(clock::now(), clock::thread_cpu().saturating_sub(started));
         outcome
     }
-}
-
-/// An error with its sources, once each.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

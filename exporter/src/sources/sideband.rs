@@ -68,7 +68,7 @@ pub fn start(
                 return;
             }
             if let Err(error) = pump(sideband, watched, &inbox, &stop) {
-                drop(inbox.send(Input::HooksEnded(super::scans::chain(&error))));
+                drop(inbox.send(Input::HooksEnded(crate::logging::chain(&error))));
             }
         })
         .map_err(StartError::Thread)?;

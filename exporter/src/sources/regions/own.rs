@@ -11,8 +11,8 @@ use memprov_ledger::time::MonoTime;
 use memprov_proc::{Proc, clock, maps};
 
 use crate::config::{Config, Damon, DamonMode, Watched};
+use crate::logging::chain;
 use crate::sources::chosen::chosen;
-use crate::sources::scans::chain;
 
 /// How often it is asked who is to be watched.
 const LOOK: Duration = Duration::from_secs(5);

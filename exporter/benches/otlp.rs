@@ -19,7 +19,7 @@ use flate2::write::GzEncoder;
 use memprov::config::{Compression, Detail, Export, Grain, Protocol};
 use memprov::encode::{Accumulator, Options, Shared, Style, Window};
 use memprov::otlp::{Exporter, Fate, Feed, Packed, Settings};
-use memprov::report::{Faults, Host, Identity, OwnerRow, Process, Quantity, Report, SCHEMA};
+use memprov::report::{Host, Identity, OwnerRow, Process, Quantity, Report, SCHEMA};
 use memprov_ledger::evidence::EvidenceClass::{self, Exact, Inferred, Sampled};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Gauge, MeterProvider as _};
@@ -91,7 +91,7 @@ fn process(pid: u32, class: EvidenceClass, pane: u64) -> Process {
         predates: 0,
         books: BTreeMap::new(),
         owners: (0..OWNERS).map(|n| row(n, class, pane)).collect(),
-        faults: Faults::default(),
+        faults: None,
         first_touch: None,
         ran: None,
     }

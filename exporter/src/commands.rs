@@ -388,7 +388,7 @@ fn undo(args: &Undo, env: &[(OsString, OsString)], io: &mut Io<'_>) -> Result<()
     let undone = memprov_damon::undo(&config.root, &config.state_dir.join(MARK))
         .map_err(|error| Failure::of(Exit::Failed, &error))?;
     let line = match undone {
-        Undone::Nothing => "nothing of memprov is in the kernel",
+        Undone::Nothing => "no monitor of memprov's own in DAMON is known in this state directory",
         Undone::Gone => "memprov's monitor of DAMON was gone already",
         Undone::NotOurs => "what is in DAMON's tree is somebody else's, and left alone",
         Undone::Ended => "memprov's monitor of DAMON is ended",

@@ -24,6 +24,7 @@ use crate::report::{
     SCHEMA, SharedRow, TouchRow,
 };
 use crate::stats::{fraction, scale, wilson, wilson_of};
+use crate::support::SIDEBAND;
 use crate::symbols::Stability;
 use crate::tables::Tables;
 use crate::trace::Header;
@@ -214,7 +215,11 @@ impl Composer<'_> {
         let Sum { owner, row } = sum;
         let id = owner.id();
         let resident = closed.pages_known.then(|| row.owned.rss());
-        let class = owner.class.max(row.extents).max(row.pages);
+        // Side-band tells of no munmap: what no scan proves may be gone.
+        let told = closed.pages_known || self.mechanism().as_deref() != Some(SIDEBAND);
+        let proof = if told { EvidenceClass::Exact } else { EvidenceClass::Inferred };
+        let extents = owner.class.max(row.extents).max(proof);
+        let class = extents.max(row.pages);
         let bounds =
             (resident.is_some() && class != EvidenceClass::Exact).then_some((row.lo, row.hi));
         let swapped = row.owned.get(Kind::Swap);
@@ -225,12 +230,7 @@ impl Composer<'_> {
             stability: stability(owner.stability).to_owned(),
             stack: owner.stack.map(|id| self.tables.view(id)).unwrap_or_default(),
             truncated: owner.truncated,
-            reserved: Quantity {
-                bytes: Some(row.reserved),
-                evidence: owner.class.max(row.extents),
-                lo: None,
-                hi: None,
-            },
+            reserved: Quantity { bytes: Some(row.reserved), evidence: extents, lo: None, hi: None },
             resident: Quantity {
                 bytes: resident,
                 evidence: class,
@@ -400,8 +400,12 @@ fn growth(history: &VecDeque<Snapshot>, id: &str, now: u64, at: MonoTime) -> Opt
     Some(rate)
 }
 
-/// The kernel's count of faults, divided by kind of memory as the sample tells.
-fn faults(space: &Space, counters: &Counters) -> Faults {
+/// The kernel's count of faults, divided by kind of memory as the sample tells; `None` where nobody counted.
+fn faults(space: &Space, counters: &Counters) -> Option<Faults> {
+    // A process that never faulted runs nowhere: nobody counted, as where a recording of perf tells of it.
+    if counters.minor_faults == 0 && counters.major_faults == 0 {
+        return None;
+    }
     let sampled = space.sampled_faults();
     let watched = space.faults_counted();
     let share = |samples: u64| {
@@ -418,7 +422,7 @@ fn faults(space: &Space, counters: &Counters) -> Faults {
         ("unknown", sampled.unknown),
     ];
     let enough = sampled.total() >= UNITS;
-    Faults {
+    Some(Faults {
         minor: counters.minor_faults,
         major: counters.major_faults,
         watched,
@@ -427,7 +431,7 @@ fn faults(space: &Space, counters: &Counters) -> Faults {
             .filter(|_| enough)
             .filter_map(|(kind, samples)| Some((kind.to_owned(), share(samples)?)))
             .collect(),
-    }
+    })
 }
 
 fn kind_name(kind: Kind) -> &'static str {

@@ -213,7 +213,7 @@ impl Engine for Local {
         }
         import.named(&config.export);
         let mut sending = Sending::start(&config.export, Options::of(config), import.header())
-            .map_err(|e| failed(&e))?;
+            .map_err(|e| Failure::of(Exit::Usage, &e))?;
         let interval = interval.unwrap_or(config.export.interval);
         read(&mut import, Some(interval), &mut |report| {
             sending.pane(report).map_err(|e| failed(&e))

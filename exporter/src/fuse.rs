@@ -15,6 +15,7 @@ use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 
 use crate::access::locality::Topology;
+use crate::access::populated::proven;
 use crate::access::section::section;
 use crate::access::tally::Tally;
 use crate::compose::{Composer, Snapshot};
@@ -256,11 +257,13 @@ impl Fuser {
         let subjects = self.subjects(pid);
         let now = (self.header.host.nodes, at, self.header.clock);
         let told = pid.map(|_| subjects.iter().map(|space| space.id).collect());
+        let report = composer.report(&subjects, &self.history, self.source, at);
+        let accesses = section(&self.accesses, &self.ledger, &self.tables, told.as_ref(), now);
         Report {
-            accesses: section(&self.accesses, &self.ledger, &self.tables, told.as_ref(), now),
+            accesses: accesses.map(|accesses| proven(accesses, &report.processes)),
             scan_seconds: self.scan_seconds.clone(),
             about: Some(Arc::clone(&self.about)),
-            ..composer.report(&subjects, &self.history, self.source, at)
+            ..report
         }
     }
 }

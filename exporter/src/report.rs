@@ -192,7 +192,7 @@ pub struct Differences {
 }
 
 /// One live process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Process {
     /// Thread group id.
     pub pid: u32,
@@ -225,7 +225,7 @@ pub struct Process {
     /// Owners, largest resident first.
     pub owners: Vec<OwnerRow>,
     /// Faults since the process began, by the kernel's count.
-    pub faults: Faults,
+    pub faults: Option<Faults>,
     /// Resident bytes by who touched them first.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub first_touch: Option<FirstTouch>,
@@ -306,7 +306,7 @@ pub struct Quantity {
 }
 
 /// One owner in one process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OwnerRow {
     /// Hash of the content key.
     pub id: String,

@@ -99,7 +99,7 @@ fn sparse() -> Report {
         pages_unread: false,
         books: BTreeMap::from([("swap".into(), Book { skew: i64::MIN, ..Book::default() })]),
         owners: vec![owner],
-        faults: Faults::default(),
+        faults: Some(Faults::default()),
         first_touch: None,
         ran: None,
     };
@@ -213,10 +213,10 @@ fn maximal() -> Report {
     process.books = ["anon", "file", "shmem", "hugetlb", "swap"]
         .map(|kind| (kind.to_owned(), book.clone()))
         .into();
-    process.faults.watched = Some(4);
-    process.faults.by_kind = ["anon", "file", "shmem", "unknown"]
-        .map(|kind| (kind.to_owned(), FaultShare { faults: 1, lo: 0, hi: 2, samples: 5 }))
-        .into();
+    let by_kind = ["anon", "file", "shmem", "unknown"]
+        .map(|kind| (kind.to_owned(), FaultShare { faults: 1, lo: 0, hi: 2, samples: 5 }));
+    process.faults =
+        Some(Faults { watched: Some(4), by_kind: by_kind.into(), ..Faults::default() });
     process.ran = Some(Ran {
         seconds: 300.0,
         recent: BTreeMap::from([(1, 2.5)]),

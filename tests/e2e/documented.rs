@@ -9,9 +9,12 @@ use crate::service::until;
 use crate::stack::Store;
 
 /// What is in the queries that find nothing in this run, and why they don't.
-const WITHOUT_DATA: [(&str, &str); 6] = [
+const WITHOUT_DATA: [(&str, &str); 9] = [
     ("memprov_access_", "accesses are sampled on request only"),
     ("memprov_memory_populated_", "page faults are told on request only"),
+    ("memprov_export_records_", "exemplars are sent as log records on request only"),
+    ("memprov_memory_placed_", "only one node holds memory"),
+    ("memprov_placement_time_", "only one node holds memory"),
     ("memprov_memory_touched_", "no monitor of DAMON watches the workload"),
     ("memprov_memory_resident_exact_bytes", "sent where less is told of owners"),
     ("memprov_config_reloads_total", "no settings are refused"),

@@ -3,10 +3,12 @@
 //! A fault that ends with a frame of its own maps at least one page, and at most what its page table entry maps: with huge
 //! pages these differ. Around a fault in a file the kernel maps further pages, of which nothing is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use memprov_ledger::evidence::Access;
+use memprov_ledger::evidence::{Access, EvidenceClass};
 use memprov_ledger::identity::PAGE;
+
+use crate::report::{AccessRow, Accesses, PopulatedRow, Process};
 
 /// What faults filled on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,11 +57,50 @@ impl Populated {
     }
 }
 
+/// Lets stay exact only what the books prove: that the owner has just these bytes, exactly. Faults that came before anybody
+/// listened, two threads' faults of one page, and pages that a child shared once go unseen else.
+#[must_use]
+pub fn proven(mut accesses: Accesses, processes: &[Process]) -> Accesses {
+    let mut doubted = BTreeSet::new();
+    for row in &mut accesses.owners {
+        let proof = proof(row, processes);
+        let Some(populated) = &mut row.sums.populated else { continue };
+        if populated.evidence == EvidenceClass::Exact && proof != Some(bytes(populated)) {
+            populated.evidence = EvidenceClass::Inferred;
+        }
+        if populated.evidence != EvidenceClass::Exact {
+            doubted.insert(row.population.clone());
+        }
+    }
+    for (population, sums) in &mut accesses.totals {
+        let populated = sums.populated.iter_mut();
+        let exact = |of: &&mut PopulatedRow| of.evidence == EvidenceClass::Exact;
+        let wrong = populated.filter(exact).filter(|_| doubted.contains(population));
+        wrong.for_each(|of| of.evidence = EvidenceClass::Inferred);
+    }
+    accesses
+}
+
+fn bytes(of: &PopulatedRow) -> u64 {
+    of.nodes.values().fold(0, |sum, filled| sum.saturating_add(filled.bytes))
+}
+
+/// Bytes that this owner has resident, where they are exact.
+fn proof(row: &AccessRow, processes: &[Process]) -> Option<u64> {
+    let space = row.space.as_ref()?;
+    let process = processes.iter().find(|process| process.space == *space)?;
+    let resident = &process.owners.iter().find(|owner| owner.id == row.id)?.resident;
+    resident.bytes.filter(|_| resident.evidence == EvidenceClass::Exact)
+}
+
 #[cfg(test)]
 mod tests {
-    use memprov_ledger::evidence::Access;
+    use std::collections::BTreeMap;
 
-    use super::{Filled, Populated};
+    use memprov_ledger::evidence::{Access, EvidenceClass};
+
+    use super::{Filled, Populated, proven};
+    use crate::report;
 
     #[test]
     fn a_fault_counts_with_what_it_mapped_and_one_without_a_frame_does_not() {
@@ -86,5 +127,48 @@ mod tests {
         twice.merge(&populated);
         assert!(twice.sampled);
         assert_eq!(twice.nodes[&Some(1)], Filled { faults: 204, bytes: 204 * 4096 });
+    }
+    #[test]
+    fn exact_stays_only_what_the_books_have_exactly_too() {
+        let of = |bytes| report::PopulatedRow {
+            evidence: EvidenceClass::Exact,
+            nodes: BTreeMap::from([("0".to_owned(), report::Filled { faults: 1, bytes })]),
+        };
+        let sums = |bytes| report::AccessSums { populated: Some(of(bytes)), ..Default::default() };
+        let row = |id: &str, bytes| report::AccessRow {
+            space: Some("1".to_owned()),
+            id: id.to_owned(),
+            population: "faults".to_owned(),
+            sums: sums(bytes),
+            ..Default::default()
+        };
+        let owner = |id: &str, bytes, evidence| report::OwnerRow {
+            id: id.to_owned(),
+            resident: report::Quantity { bytes: Some(bytes), evidence, lo: None, hi: None },
+            ..Default::default()
+        };
+        let process = report::Process {
+            space: "1".to_owned(),
+            owners: vec![
+                owner("whole", 8192, EvidenceClass::Exact),
+                owner("twice", 8192, EvidenceClass::Exact),
+                owner("guess", 8192, EvidenceClass::Inferred),
+            ],
+            ..Default::default()
+        };
+        let told = |rows: Vec<report::AccessRow>| {
+            let totals = BTreeMap::from([("faults".to_owned(), sums(1))]);
+            let accesses = report::Accesses { totals, owners: rows };
+            let told = proven(accesses, std::slice::from_ref(&process));
+            let all = told.totals.into_values().chain(told.owners.into_iter().map(|row| row.sums));
+            let exact = |sums: report::AccessSums| {
+                sums.populated.is_some_and(|of| of.evidence == EvidenceClass::Exact)
+            };
+            all.map(exact).collect::<Vec<bool>>()
+        };
+        assert_eq!(told(vec![row("whole", 8192)]), [true, true]);
+        let doubted =
+            ["twice", "guess", "gone"].map(|id| row(id, if id == "twice" { 16384 } else { 8192 }));
+        assert_eq!(told(doubted.into()), [false; 4]);
     }
 }

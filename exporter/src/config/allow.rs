@@ -18,8 +18,8 @@ impl TryFrom<String> for Allow {
         }
         let terms: Option<Vec<Term>> =
             text.split(',').map(|term| Term::parse(term.trim())).collect();
-        let allowed = "allowed: *, or container=ID (or its begin), unit=NAME, comm=NAME, separated by \
-                       commas; empty for nobody";
+        let allowed = "allowed: *, or container=ID (or its begin), unit=NAME, comm=NAME of 15 bytes at \
+                       most, separated by commas; empty for nobody";
         terms.map(Self).ok_or_else(|| allowed.to_owned())
     }
 }
@@ -43,7 +43,7 @@ mod tests {
         assert!(!allow("").unwrap().0.iter().any(|term| term.holds("redis", None, None)));
         let redis = allow("comm=redis").unwrap();
         assert!(redis.0[0].holds("redis", None, None) && !redis.0[0].holds("redis2", None, None));
-        for text in ["redis", "pid=7", "comm=", ","] {
+        for text in ["redis", "pid=7", "comm=", ",", "comm=a-name-of-16-byte"] {
             assert!(allow(text).unwrap_err().contains("comm=NAME"), "{text}");
         }
     }

@@ -30,7 +30,7 @@ pub enum Term {
 
 /// What may stand in the configuration.
 const ALLOWED: &str = "kinds, owners, all(*), or all(TERM,…) with the terms container=ID (or its begin), \
-                       unit=NAME, comm=NAME";
+                       unit=NAME, comm=NAME of 15 bytes at most";
 
 impl TryFrom<String> for Detail {
     type Error = String;
@@ -86,6 +86,8 @@ impl Term {
         match key {
             "container" => Some(Self::Container(value.to_owned())),
             "unit" => Some(Self::Unit(value.to_owned())),
+            // The kernel keeps 15 bytes; one that is no text is written with four.
+            "comm" if value.len() > 15 && !value.contains('\\') => None,
             "comm" => Some(Self::Comm(value.to_owned())),
             _ => None,
         }

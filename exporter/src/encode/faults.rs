@@ -51,8 +51,11 @@ impl Seen {
 
     /// What a process added. Nothing when it is seen for the first time: what it counted before was not ours.
     pub(super) fn added(&mut self, process: &Process) -> Added {
-        let Faults { minor, major, .. } = process.faults;
-        let samples = KINDS.map(|kind| process.faults.by_kind.get(kind).map_or(0, |s| s.samples));
+        let Some(Faults { minor, major, by_kind, .. }) = &process.faults else {
+            return Added::default();
+        };
+        let (minor, major) = (*minor, *major);
+        let samples = KINDS.map(|kind| by_kind.get(kind).map_or(0, |s| s.samples));
         let now = Counts { minor, major, samples, pane: self.pane };
         let before = self.counts.insert((process.pid, process.start_time), now);
         let Some(before) = before else { return Added::default() };

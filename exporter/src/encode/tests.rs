@@ -112,7 +112,7 @@ fn process(pid: u32, container: Option<&str>, owners: Vec<OwnerRow>) -> Process 
         predates: 0,
         books: BTreeMap::from([("anon".to_owned(), anon)]),
         owners,
-        faults: Faults { minor: 100, major: 1, ..Default::default() },
+        faults: Some(Faults { minor: 100, major: 1, ..Default::default() }),
         first_touch: None,
         ran: None,
     }

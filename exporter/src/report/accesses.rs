@@ -17,7 +17,7 @@ pub struct Accesses {
 }
 
 /// Accesses of one owner in one space.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AccessRow {
     /// Its address space, hex; `None`: of several, or not known.
     pub space: Option<String>,

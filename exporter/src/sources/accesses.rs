@@ -111,10 +111,12 @@ struct Source {
     proc: Proc,
     sampler: Sampler,
     faults: Arc<[Sampled]>,
-    /// Who may be told of; `None`: all but ourselves.
-    scope: Option<BTreeSet<Tgid>>,
+    /// Who may be told of, with their starts; `None`: all but ourselves.
+    scope: Option<BTreeMap<Tgid, u64>>,
     /// Whose faults cannot be sampled.
     refused: BTreeSet<Tgid>,
+    /// Whose faults are not told because there are too many.
+    crowded: usize,
     /// When it is looked who is to be watched.
     look: MonoTime,
     /// When nodes are read anew.
@@ -131,6 +133,7 @@ impl Source {
             faults: Sampled::faults().into(),
             scope: None,
             refused: BTreeSet::new(),
+            crowded: 0,
             look: MonoTime(0),
             renew: MonoTime(0),
             options,
@@ -177,7 +180,7 @@ impl Source {
             evidence.retain(|evidence| match (evidence, &self.scope) {
                 (Evidence::Access(access), None) => access.tgid != Some(own),
                 (Evidence::Access(access), Some(scope)) => {
-                    access.tgid.is_some_and(|tgid| scope.contains(&tgid))
+                    access.tgid.is_some_and(|tgid| scope.contains_key(&tgid))
                 }
                 _ => true,
             });
@@ -201,16 +204,24 @@ impl Source {
             return;
         }
         self.look = now.after(LOOK);
-        let own = Tgid(std::process::id());
-        let family = self.options.pids.iter().flat_map(|root| self.proc.family(*root));
-        let family = family.filter(|tgid| *tgid != own).collect();
-        self.scope = (!self.options.pids.is_empty()).then_some(family);
-        let watched = |tgid: &Tgid| self.scope.as_ref().is_none_or(|scope| scope.contains(tgid));
+        self.scope = (!self.options.pids.is_empty()).then(|| self.family());
+        let watched =
+            |tgid: &Tgid| self.scope.as_ref().is_none_or(|scope| scope.contains_key(tgid));
         let chosen: Vec<Tgid> =
             chosen(&self.proc, &self.options.access.faults).into_iter().filter(watched).collect();
         self.refused.retain(|tgid| chosen.contains(tgid));
-        let wanted: Vec<Tgid> =
-            chosen.into_iter().filter(|tgid| !self.refused.contains(tgid)).take(TARGETS).collect();
+        let mut wanted: Vec<Tgid> =
+            chosen.into_iter().filter(|tgid| !self.refused.contains(tgid)).collect();
+        let crowded = wanted.len().saturating_sub(TARGETS);
+        wanted.truncate(TARGETS);
+        if crowded > self.crowded {
+            tracing::warn!(
+                processes = crowded,
+                most = TARGETS,
+                "page faults of the youngest processes are not told: access.faults finds too many"
+            );
+        }
+        self.crowded = crowded;
         let gone: Vec<Tgid> =
             self.sampler.watched().filter(|tgid| !wanted.contains(tgid)).collect();
         gone.into_iter().for_each(|tgid| self.sampler.forget(tgid));
@@ -221,6 +232,27 @@ impl Source {
                 self.refused.insert(tgid);
             }
         }
+    }
+}
+
+impl Source {
+    /// Those that were named and their descendants, with the starts of all. Who belongs to them once stays when its parent ends.
+    fn family(&self) -> BTreeMap<Tgid, u64> {
+        let start = |tgid: Tgid| self.proc.stat(tgid).ok().map(|stat| stat.start_ticks);
+        let known = self.scope.iter().flatten();
+        let known = known.filter(|(tgid, begun)| start(**tgid) == Some(**begun));
+        let known = known.map(|(tgid, _)| *tgid);
+        let named = self.options.pids.iter().copied().filter(|_| self.scope.is_none());
+        let own = Tgid(std::process::id());
+        let mut family = BTreeMap::new();
+        for root in named.chain(known) {
+            if family.contains_key(&root) {
+                continue;
+            }
+            let members = self.proc.family(root).into_iter().filter(|tgid| *tgid != own);
+            family.extend(members.filter_map(|tgid| Some((tgid, start(tgid)?))));
+        }
+        family
     }
 }
 

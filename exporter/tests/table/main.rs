@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use memprov::report::{
-    Book, Control, Faults, FirstTouch, Host, OwnerRow, Process, Quantity, Report, SCHEMA,
-    SharedRow, TouchRow,
+    Book, Control, FirstTouch, Host, OwnerRow, Process, Quantity, Report, SCHEMA, SharedRow,
+    TouchRow,
 };
 use memprov::table::{View, render};
 use memprov_ledger::evidence::EvidenceClass;
@@ -96,7 +96,7 @@ fn process(pid: u32, comm: &str, books: &[(&str, Book)], owners: Vec<OwnerRow>) 
         pages_unread: false,
         books: books.iter().map(|(kind, book)| ((*kind).to_owned(), book.clone())).collect(),
         owners,
-        faults: Faults::default(),
+        faults: None,
         first_touch: None,
         ran: None,
     }

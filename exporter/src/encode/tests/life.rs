@@ -106,7 +106,7 @@ impl World {
             }
             self.counts.insert(one.pid, now);
             process.comm = container;
-            process.faults = Faults { minor: now.0, major: now.1, ..Default::default() };
+            process.faults = Some(Faults { minor: now.0, major: now.1, ..Default::default() });
             process.as_of = as_of(if one.stale { START - 3600 * 1_000_000_000 } else { end });
             if !one.stale {
                 self.resident += owned + 70;
@@ -287,7 +287,7 @@ fn faults_are_counted_through_a_gap_of_books_and_end_with_their_resource() {
     let mut faults = Vec::new();
     for minute in 1..7 {
         let mut one = process(7, Some("c0ffee"), vec![owner("aa", bytes(1, Exact))]);
-        one.faults.minor = 100 * minute;
+        one.faults = Some(Faults { minor: 100 * minute, ..Default::default() });
         let stale = [3, 4].contains(&minute);
         one.as_of = if stale { "2026-09-21T13:00:00Z" } else { "2026-09-21T14:14:18Z" }.to_owned();
         let report = report(if minute < 6 { vec![one] } else { Vec::new() });

@@ -114,7 +114,7 @@ fn where_nobody_takes_shipments_memory_stays_bounded_and_loss_is_counted() {
         let processes = (0..800u32).map(|n| {
             let pid = u32::try_from(minute).unwrap() * 400 + n;
             let mut one = process(pid, None, vec![owner("aa", bytes(4096, Exact))]);
-            one.faults.minor = 100 * minute;
+            one.faults = Some(Faults { minor: 100 * minute, ..Default::default() });
             one.as_of = "2026-09-21T15:00:00Z".to_owned();
             one
         });

@@ -120,7 +120,10 @@ pub fn problems(tally: &Tally) -> Vec<String> {
         Counted(tally.unidentified, "records of events that the recording does not describe"),
         Counted(tally.timeless, "samples without a time"),
         Counted(tally.crowded, "mappings more than there is room for"),
-        Counted(tally.features.into(), "features of the header are broken"),
+        Counted(
+            tally.features.into(),
+            "descriptions of the recording (header features) cannot be read, as where a file is cut",
+        ),
     ];
     lines.extend(counts.iter().filter(|count| count.0 > 0).map(ToString::to_string));
     if let Some(error) = &tally.stopped {

@@ -36,7 +36,7 @@ pub enum OpenError {
     #[error("the list of CPUs {} is empty or no list", .0.display())]
     NoCpus(PathBuf),
     /// The event does not open.
-    #[error("open side-band on CPU {cpu}{}", meaning(source))]
+    #[error("open a perf event on CPU {cpu}{}", meaning(source))]
     Event {
         /// The CPU.
         cpu: u32,
@@ -172,8 +172,12 @@ mod tests {
             let source = std::io::Error::from_raw_os_error(errno);
             OpenError::Event { cpu: 3, source }.to_string()
         };
-        assert!(told(13).starts_with("open side-band on CPU 3: needs CAP_PERFMON"), "{}", told(13));
+        assert!(
+            told(13).starts_with("open a perf event on CPU 3: needs CAP_PERFMON"),
+            "{}",
+            told(13)
+        );
         assert!(told(1).contains("policy") && told(2).contains("no such event"));
-        assert_eq!(told(5), "open side-band on CPU 3");
+        assert_eq!(told(5), "open a perf event on CPU 3");
     }
 }

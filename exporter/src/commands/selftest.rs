@@ -17,7 +17,11 @@ pub(super) fn selftest(
         SelftestOf::Pmu => selftest::pmu(&config, args.output.as_deref()),
     };
     let found = found.map_err(|error| match error {
-        SelftestError::NoPmu(_) | SelftestError::Unread(_) => Failure::of(Exit::NoDaemon, &error),
+        SelftestError::NoPmu(_) | SelftestError::Unread(_) => {
+            let mut failure = Failure::of(Exit::NoDaemon, &error);
+            failure.lines.push("`memprov check` says at pmu.mem what would give one".to_owned());
+            failure
+        }
         other => Failure::of(Exit::Failed, &other),
     })?;
     let written = args.output.iter().map(|path| format!("written: {}", path.display()));

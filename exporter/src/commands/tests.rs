@@ -245,6 +245,13 @@ fn config_prints_what_is_in_effect_and_check_prints_nothing() {
         let done = call(&[command, nobody, &["--set", "damon.allow=*"]].concat(), &[], false);
         assert_eq!(done.err, "");
     }
+    for (idle, why) in [
+        ("damon.allow=*", "no monitor of ours is run"),
+        ("export.exemplar_logs=true", "nothing is sent"),
+    ] {
+        let done = call(&["config", "--check", "--set", idle], &[], false);
+        assert!(done.status == 0 && done.err.contains(why), "{idle}: {}", done.err);
+    }
     let done = call(&["config", "--config", "/nowhere.toml"], &[], false);
     assert_eq!(done.status, 64);
     let done = call(&["config"], &[("MEMPROV_CONFIG", "/nowhere.toml")], false);

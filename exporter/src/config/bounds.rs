@@ -60,10 +60,25 @@ impl Config {
     /// What holds, and does not do what it seems to be there for: a sentence each.
     #[must_use]
     pub fn advice(&self) -> Vec<String> {
-        let active = self.damon.mode == DamonMode::Active && self.damon.allow.0.is_empty();
-        let nobody = "damon.mode is active and damon.allow is empty: nobody is watched; set damon.allow to \
-                      comm=NAME, unit=NAME, container=ID or *";
-        active.then(|| nobody.to_owned()).into_iter().collect()
+        let active = self.damon.mode == DamonMode::Active;
+        let nobody = self.damon.allow.0.is_empty();
+        let logs = self.export.exemplar_logs;
+        let cases = [
+            (
+                active && nobody,
+                "damon.mode is active and damon.allow is empty: nobody is watched; set damon.allow to \
+                 comm=NAME, unit=NAME, container=ID or *",
+            ),
+            (
+                !active && !nobody,
+                "damon.allow is set and damon.mode is not active: no monitor of ours is run",
+            ),
+            (
+                logs && self.export.endpoint.is_empty(),
+                "export.exemplar_logs is on and export.endpoint is empty: nothing is sent",
+            ),
+        ];
+        cases.into_iter().filter(|(holds, _)| *holds).map(|(_, what)| what.to_owned()).collect()
     }
 
     /// What no single type can say: the first bound that this tree violates, and its key.

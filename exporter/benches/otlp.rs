@@ -19,7 +19,7 @@ use flate2::write::GzEncoder;
 use memprov::config::{Compression, Detail, Export, Grain, Protocol};
 use memprov::encode::{Accumulator, Options, Shared, Style, Window};
 use memprov::otlp::{Exporter, Fate, Feed, Packed, Settings};
-use memprov::report::{Host, Identity, OwnerRow, Process, Quantity, Report, SCHEMA};
+use memprov::report::{Identity, OwnerRow, Process, Quantity, Report, SCHEMA};
 use memprov_ledger::evidence::EvidenceClass::{self, Exact, Inferred, Sampled};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Gauge, MeterProvider as _};
@@ -83,17 +83,11 @@ fn process(pid: u32, class: EvidenceClass, pane: u64) -> Process {
         comm: "server".to_owned(),
         space: format!("{pid:x}"),
         space_pids: vec![pid],
-        cgroup: None,
         container: Some("c".repeat(64)),
         as_of: "2026-09-21T14:14:18Z".to_owned(),
         lossless: true,
-        pages_unread: false,
-        predates: 0,
-        books: BTreeMap::new(),
         owners: (0..OWNERS).map(|n| row(n, class, pane)).collect(),
-        faults: None,
-        first_touch: None,
-        ran: None,
+        ..Process::default()
     }
 }
 
@@ -103,21 +97,12 @@ fn report(pane: u64) -> Report {
         source: "daemon".to_owned(),
         generated_at: "2026-09-21T14:14:20Z".to_owned(),
         watching_since: "2026-09-21T14:13:20Z".to_owned(),
-        mechanism: None,
-        host: Host::default(),
         processes: vec![
             process(1, Exact, pane),
             process(2, Inferred, pane),
             process(3, Sampled, pane),
         ],
-        shared: Vec::new(),
-        regions: Vec::new(),
-        cgroups: Vec::new(),
-        lost: BTreeMap::new(),
-        scan_seconds: memprov::histogram::Histogram::default(),
-        agent: None,
-        accesses: None,
-        about: None,
+        ..Report::default()
     }
 }
 

@@ -25,7 +25,7 @@ use crate::trace::Support;
 pub const SCHEMA: &str = "memprov.report/1";
 
 /// The whole document.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,

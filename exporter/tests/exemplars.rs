@@ -45,41 +45,24 @@ fn report() -> Report {
     let sums = AccessSums {
         samples: BTreeMap::from([("attributed".to_owned(), 1)]),
         timed: 1,
-        conflicts: 0,
         latency: Some(latency),
-        methods: BTreeMap::new(),
-        populated: None,
+        ..AccessSums::default()
     };
     let row = AccessRow {
-        space: None,
-        pid: None,
-        start_time: None,
-        cgroup: None,
-        container: None,
         id: "aa".to_owned(),
         kind: "mapping".to_owned(),
         name: "main".to_owned(),
-        caller: String::new(),
         population: "loads".to_owned(),
         sums,
-        added: None,
+        ..AccessRow::default()
     };
     Report {
         schema: SCHEMA.to_owned(),
         source: "daemon".to_owned(),
         generated_at: "2026-09-21T14:14:20Z".to_owned(),
         watching_since: "2026-09-21T14:13:20Z".to_owned(),
-        mechanism: None,
-        host: Host::default(),
-        processes: Vec::new(),
-        shared: Vec::new(),
-        cgroups: Vec::new(),
-        regions: Vec::new(),
-        lost: BTreeMap::new(),
-        agent: None,
         accesses: Some(Accesses { totals: BTreeMap::new(), owners: vec![row] }),
-        scan_seconds: Histogram::default(),
-        about: None,
+        ..Report::default()
     }
 }
 

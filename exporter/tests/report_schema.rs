@@ -46,17 +46,7 @@ fn minimal() -> Report {
         source: "snapshot".into(),
         generated_at: "2025-11-29T20:00:00Z".into(),
         watching_since: "2025-11-29T20:00:00Z".into(),
-        mechanism: None,
-        host: Host::default(),
-        processes: Vec::new(),
-        shared: Vec::new(),
-        cgroups: Vec::new(),
-        regions: Vec::new(),
-        lost: BTreeMap::new(),
-        agent: None,
-        accesses: None,
-        scan_seconds: Default::default(),
-        about: None,
+        ..Report::default()
     }
 }
 

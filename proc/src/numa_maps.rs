@@ -4,29 +4,10 @@
 //! The kernel walks the page table of each mapping for it and holds the lock of the target meanwhile. What no node is
 //! counted for: the zero page, pages without a `struct page`, and reserved ones (vdso).
 
+use memprov_ledger::evidence::Policy;
+
 use crate::bytes::{cut, decimal, decimal_u32, lines as numbered, number, words};
 use crate::read::ParseError;
-
-/// What the kernel does when a page of a mapping is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode<'a> {
-    /// `default`: as the process says, or on the node of the CPU that touches first.
-    Default,
-    /// `prefer`: on one node, if there is room.
-    Preferred,
-    /// `prefer (many)`: on some nodes, if there is room.
-    PreferredMany,
-    /// `bind`: on these nodes and no other.
-    Bind,
-    /// `interleave`: on these in turn.
-    Interleave,
-    /// `weighted interleave`: on these in turn, as often as each one's weight says (Linux 6.9).
-    WeightedInterleave,
-    /// `local`: on the node of the CPU that touches first.
-    Local,
-    /// A word that this build does not know.
-    Unknown(&'a [u8]),
-}
 
 /// A line. Counts are of pages of [`Line::page_bytes`]; 0 where the kernel prints none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +15,11 @@ pub struct Line<'a> {
     /// First address of the mapping. Its end is not told.
     pub start: u64,
     /// Its policy, or that of the process.
-    pub mode: Mode<'a>,
+    pub policy: Policy,
     /// Flags of the policy (`static`, `relative`, `balancing`, separated by `|`), empty without.
-    pub mode_flags: &'a [u8],
+    pub policy_flags: &'a [u8],
     /// Nodes of the policy, as a list such as `0-3,8`; empty where it names none.
-    pub mode_nodes: &'a [u8],
+    pub policy_nodes: &'a [u8],
     /// The file behind it, with newline, tab, blank, `=` and backslash as octal escapes.
     pub file: Option<&'a [u8]>,
     /// It is the heap of `brk`.
@@ -85,12 +66,12 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, ParseError>> 
 fn parse(text: &[u8]) -> Result<Line<'_>, &'static str> {
     let (start, rest) = cut(text, b' ').ok_or("no policy")?;
     let start = number(start, 16).ok_or("start is no address")?;
-    let (Policy { mode, flags: mode_flags, nodes: mode_nodes }, rest) = policy(rest)?;
+    let (told, rest) = told(rest)?;
     let mut line = Line {
         start,
-        mode,
-        mode_flags,
-        mode_nodes,
+        policy: told.policy,
+        policy_flags: told.flags,
+        policy_nodes: told.nodes,
         file: None,
         heap: false,
         stack: false,
@@ -144,47 +125,48 @@ fn parse(text: &[u8]) -> Result<Line<'_>, &'static str> {
 }
 
 /// What stands before the pages.
-struct Policy<'a> {
-    mode: Mode<'a>,
+struct Told<'a> {
+    policy: Policy,
     flags: &'a [u8],
     nodes: &'a [u8],
 }
 
 /// The policy, and what stands behind. Two modes have a blank in their name.
-fn policy(text: &[u8]) -> Result<(Policy<'_>, &[u8]), &'static str> {
-    const NAMES: [(&[u8], Mode<'_>); 7] = [
-        (b"default", Mode::Default),
-        (b"prefer (many)", Mode::PreferredMany),
-        (b"prefer", Mode::Preferred),
-        (b"bind", Mode::Bind),
-        (b"interleave", Mode::Interleave),
-        (b"weighted interleave", Mode::WeightedInterleave),
-        (b"local", Mode::Local),
+fn told(text: &[u8]) -> Result<(Told<'_>, &[u8]), &'static str> {
+    const NAMES: [(&[u8], Policy); 7] = [
+        (b"default", Policy::Default),
+        (b"prefer (many)", Policy::PreferredMany),
+        (b"prefer", Policy::Preferred),
+        (b"bind", Policy::Bind),
+        (b"interleave", Policy::Interleave),
+        (b"weighted interleave", Policy::WeightedInterleave),
+        (b"local", Policy::Local),
     ];
     let ends = |rest: &[u8]| rest.first().is_none_or(|b| matches!(b, b' ' | b'=' | b':'));
-    let known = NAMES.iter().find_map(|(name, mode)| {
+    let known = NAMES.iter().find_map(|(name, policy)| {
         let rest = text.strip_prefix(*name).filter(|rest| ends(rest))?;
-        Some((*mode, rest))
+        Some((*policy, rest))
     });
-    let (mode, rest) = known.unwrap_or_else(|| {
+    let (policy, rest) = known.unwrap_or_else(|| {
         let end = text.iter().position(|b| matches!(b, b' ' | b'=' | b':')).unwrap_or(text.len());
-        let (name, rest) = text.split_at(end);
-        (Mode::Unknown(name), rest)
+        (Policy::Unknown, text.split_at(end).1)
     });
-    if mode == Mode::Unknown(b"") {
+    if rest.len() == text.len() {
         return Err("no policy");
     }
     let (of_policy, behind) = cut(rest, b' ').unwrap_or((rest, b""));
     let (flags, nodes) = cut(of_policy, b':').unwrap_or((of_policy, b""));
     let flags = flags.strip_prefix(b"=").unwrap_or(flags);
-    Ok((Policy { mode, flags, nodes }, behind))
+    Ok((Told { policy, flags, nodes }, behind))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::{any, proptest};
 
-    use super::{Line, Mode, lines};
+    use memprov_ledger::evidence::Policy;
+
+    use super::{Line, lines};
 
     fn one(text: &str) -> Line<'_> {
         lines(text.as_bytes()).next().unwrap().unwrap()
@@ -195,8 +177,8 @@ mod tests {
         let line =
             one("7f00 bind=static|balancing:0-1 file=/a\\040b\\075c anon=3 dirty=2 mapped=9 \
              mapmax=4 swapcache=1 active=5 writeback=7 N0=4 N12=5 kernelpagesize_kB=4\n");
-        assert_eq!((line.start, line.mode), (0x7f00, Mode::Bind));
-        assert_eq!((line.mode_flags, line.mode_nodes), (&b"static|balancing"[..], &b"0-1"[..]));
+        assert_eq!((line.start, line.policy), (0x7f00, Policy::Bind));
+        assert_eq!((line.policy_flags, line.policy_nodes), (&b"static|balancing"[..], &b"0-1"[..]));
         assert_eq!(line.file, Some(&b"/a\\040b\\075c"[..]));
         assert_eq!((line.anon, line.dirty, line.mapped, line.most_mapped), (3, 2, 9, 4));
         assert_eq!((line.swap_cache, line.active, line.writeback), (1, 5, 7));
@@ -207,17 +189,17 @@ mod tests {
     #[test]
     fn policies_whose_names_have_blanks_are_told_from_what_follows() {
         for (text, mode, nodes) in [
-            ("1000 default heap anon=1", Mode::Default, &b""[..]),
-            ("1000 prefer:1 heap anon=1", Mode::Preferred, b"1"),
-            ("1000 prefer (many):0-1 heap anon=1", Mode::PreferredMany, b"0-1"),
-            ("1000 weighted interleave:0,2 heap anon=1", Mode::WeightedInterleave, b"0,2"),
-            ("1000 interleave:0-3 heap anon=1", Mode::Interleave, b"0-3"),
-            ("1000 local heap anon=1", Mode::Local, b""),
-            ("1000 spread:7 heap anon=1", Mode::Unknown(b"spread"), b"7"),
-            ("1000 preferred heap anon=1", Mode::Unknown(b"preferred"), b""),
+            ("1000 default heap anon=1", Policy::Default, &b""[..]),
+            ("1000 prefer:1 heap anon=1", Policy::Preferred, b"1"),
+            ("1000 prefer (many):0-1 heap anon=1", Policy::PreferredMany, b"0-1"),
+            ("1000 weighted interleave:0,2 heap anon=1", Policy::WeightedInterleave, b"0,2"),
+            ("1000 interleave:0-3 heap anon=1", Policy::Interleave, b"0-3"),
+            ("1000 local heap anon=1", Policy::Local, b""),
+            ("1000 spread:7 heap anon=1", Policy::Unknown, b"7"),
+            ("1000 preferred heap anon=1", Policy::Unknown, b""),
         ] {
             let line = one(text);
-            assert_eq!((line.mode, line.mode_nodes), (mode, nodes), "{text}");
+            assert_eq!((line.policy, line.policy_nodes), (mode, nodes), "{text}");
             assert!(line.heap && line.anon == 1, "{text}");
         }
     }

@@ -19,7 +19,7 @@ use crate::cost::Costs;
 use crate::maps;
 use crate::move_pages::{Place, query};
 use crate::node::Node;
-use crate::numa_maps::{self, Line, Mode};
+use crate::numa_maps::{self, Line};
 use crate::procfs::{Proc, parse_error};
 use crate::read::ReadError;
 
@@ -161,7 +161,7 @@ impl Placer {
             let Some(extent) = ends.next_if(|extent| extent.start == line.start) else { continue };
             let Some(mut nodes) = line.bytes().filter(|nodes| !nodes.is_empty()) else { continue };
             nodes.sort_unstable();
-            let policy = policy(line.mode);
+            let policy = line.policy;
             let pages = extent.len() / PAGE;
             if nodes.len() > 1 && divisible(&line) && pages <= left && self.proc.is_live() {
                 left -= pages;
@@ -216,19 +216,6 @@ impl Placer {
 /// Whether a line can be of several owners: neighbours that are alike are one mapping where no object tells them apart.
 fn divisible(line: &Line<'_>) -> bool {
     line.file.is_none() && !line.huge
-}
-
-fn policy(mode: Mode<'_>) -> Policy {
-    match mode {
-        Mode::Default => Policy::Default,
-        Mode::Preferred => Policy::Preferred,
-        Mode::PreferredMany => Policy::PreferredMany,
-        Mode::Bind => Policy::Bind,
-        Mode::Interleave => Policy::Interleave,
-        Mode::WeightedInterleave => Policy::WeightedInterleave,
-        Mode::Local => Policy::Local,
-        Mode::Unknown(_) => Policy::Unknown,
-    }
 }
 
 /// Nodes of pages that are drawn from those in memory: one from each of equal parts, anywhere in it, so that no pattern of

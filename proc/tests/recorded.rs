@@ -4,6 +4,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
+    use memprov_ledger::evidence::Policy;
     use memprov_ledger::identity::Tgid;
     use memprov_proc::{Proc, ScanError, ScanOptions, Scanner, maps, numa_maps, smaps};
 
@@ -46,14 +47,14 @@ mod tests {
     fn places_of_a_benchmark_on_four_nodes_are_read_under_each_policy() {
         let Some(dir) = data("proc/libcuckoo-numa_maps") else { return };
         for (name, mode, nodes) in [
-            ("numa_test_bind0.txt", numa_maps::Mode::Bind, 1),
-            ("numa_test_default.txt", numa_maps::Mode::Default, 1),
-            ("numa_test_interleave_all.txt", numa_maps::Mode::Interleave, 4),
+            ("numa_test_bind0.txt", Policy::Bind, 1),
+            ("numa_test_default.txt", Policy::Default, 1),
+            ("numa_test_interleave_all.txt", Policy::Interleave, 4),
         ] {
             let text = std::fs::read(dir.join(name)).unwrap();
             let (lines, wrong) = numa_lines(&text);
             assert_eq!((wrong, lines.is_empty()), (1, false), "{name} has a heading");
-            assert!(lines.iter().any(|line| line.mode == mode), "{name}");
+            assert!(lines.iter().any(|line| line.policy == mode), "{name}");
             let mut on: Vec<u32> = lines.iter().flat_map(|l| l.nodes.iter().map(|n| n.0)).collect();
             on.sort_unstable();
             on.dedup();
@@ -72,7 +73,7 @@ mod tests {
         let (mut lines, _) = numa_lines(&text);
         lines.retain(|line| line.start == 0x7f95_9336_a000 && !line.nodes.is_empty());
         assert_eq!(lines.len(), 1);
-        assert_eq!((lines[0].mode, lines[0].mode_nodes), (numa_maps::Mode::Preferred, &b"1"[..]));
+        assert_eq!((lines[0].policy, lines[0].policy_nodes), (Policy::Preferred, &b"1"[..]));
         let bytes: u64 = lines[0].bytes().unwrap().iter().map(|(_, bytes)| bytes).sum();
         assert_eq!(bytes, 409_600 << 10);
     }

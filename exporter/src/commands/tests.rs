@@ -1,5 +1,4 @@
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use super::{Engine, Exit, Failure, Io, Sink, Watch, dispatch};
 use crate::config::{Config, Effective, LogLevel, STATE_DIR};
 use crate::encode::Accumulator;
 use crate::otlp::Stats;
-use crate::report::{Host, Report, SCHEMA};
+use crate::report::{Report, SCHEMA};
 use crate::screen::{Screen, Terminal};
 use crate::socket::{Handler, Refusal, Server, listener_pid};
 use crate::statedir::StateDir;
@@ -21,17 +20,7 @@ fn empty(source: &str) -> Report {
         source: source.to_owned(),
         generated_at: "2026-11-29T12:00:00Z".to_owned(),
         watching_since: "2026-11-29T12:00:00Z".to_owned(),
-        mechanism: None,
-        host: Host::default(),
-        processes: Vec::new(),
-        shared: Vec::new(),
-        cgroups: Vec::new(),
-        regions: Vec::new(),
-        lost: BTreeMap::new(),
-        agent: None,
-        accesses: None,
-        scan_seconds: Default::default(),
-        about: None,
+        ..Report::default()
     }
 }
 

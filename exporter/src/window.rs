@@ -1,6 +1,6 @@
 //! The window: evidence of several sources, in order of its end, released when no source can say anything earlier.
 //!
-//! Each source states a watermark: nothing that it says later ends before it. A source that has nothing under way
+//! Hooks and scans state a watermark: nothing that they say later ends before it. A source that has nothing under way
 //! holds nobody back. At equal times lifecycle comes before observation.
 
 use std::cmp::Reverse;

@@ -36,11 +36,11 @@ fn header() -> Header {
     }
 }
 
-/// An owner with one sample of 300 cycles.
-fn report() -> Report {
+/// An owner with one sample of 300 cycles, so many nanoseconds after the zero of the clock.
+fn report(at: u64) -> Report {
     let mut latency = Histogram::default();
     latency.record(300.0, 1.0);
-    let sample = Exemplar::new(ZERO.unsigned_abs() + 5, 300.0, 1009, None);
+    let sample = Exemplar::new(ZERO.unsigned_abs() + at, 300.0, 1009, None);
     latency.exemplars.offer(&CYCLES, 1.0, 1, sample);
     let sums = AccessSums {
         samples: BTreeMap::from([("attributed".to_owned(), 1)]),
@@ -84,7 +84,7 @@ fn exemplars_arrive_as_log_records_while_they_are_asked_for() {
     config.export.interval = Duration::from_millis(10);
     config.export.exemplar_logs = true;
     let mut exporting = Exporting::start(&config, &header()).unwrap();
-    exporting.offer(&report(), MonoTime(1_000_000_000));
+    exporting.offer(&report(5), MonoTime(1_000_000_000));
     until("records", || !receiver.messages("/v1/logs").is_empty());
     let told = &receiver.messages("/v1/logs")[0];
     let record = &told["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0];
@@ -104,13 +104,14 @@ fn exemplars_arrive_as_log_records_while_they_are_asked_for() {
     let end = Cell::new(1_000_000_000);
     until("the count", || {
         end.set(end.get() + 1_000_000_000);
-        exporting.offer(&report(), MonoTime(end.get()));
+        exporting.offer(&report(5), MonoTime(end.get()));
         counted(&receiver) == Some(1)
     });
     config.export.exemplar_logs = false;
     exporting.change(&config).unwrap();
     let before = receiver.messages("/v1/logs").len();
-    exporting.offer(&report(), MonoTime(end.get() + 1_000_000_000));
+    // One of the last pane: it would be a record if they were still asked for.
+    exporting.offer(&report(end.get() + 5), MonoTime(end.get() + 1_000_000_000));
     exporting.finish(MonoTime(end.get() + 2_000_000_000));
     assert_eq!(receiver.messages("/v1/logs").len(), before);
 }

@@ -35,7 +35,13 @@ impl Placement {
             self.seen = Some(Arc::new(seen.clone()));
             self.quiet = quiet;
         }
-        let Some(ran) = &seen.ran else { return };
+        // A first reading, or too many threads: what was known is of another time. Sums begin anew with it, so that nobody
+        // who takes differences counts twice.
+        let Some(ran) = &seen.ran else {
+            self.ran.clear();
+            self.total.clear();
+            return;
+        };
         for (node, time) in ran.by_node.iter() {
             let sum = self.total.entry(*node).or_default();
             *sum = sum.saturating_add(*time);
@@ -200,9 +206,20 @@ impl Sharing<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ByNode, NodeRange};
-    use crate::evidence::Policy;
+    use super::{ByNode, NodeRange, Placement};
+    use crate::evidence::{Placed, Policy, Ran};
     use crate::identity::Extent;
+    use crate::time::{MonoTime, Span};
+
+    #[test]
+    fn a_reading_that_lacks_threads_ends_what_is_known_of_where_they_ran() {
+        let seen = |end, ran| Placed { when: Span::at(MonoTime(end)), ran, ..Placed::default() };
+        let mut known = Placement::default();
+        known.take(&seen(9, Some(Ran { since: MonoTime(5), by_node: [(1, 3)].into() })), true);
+        assert!(known.ran().is_some());
+        known.take(&seen(12, None), true);
+        assert!(known.ran().is_none() && known.total().is_empty());
+    }
 
     fn told(own: u64, present: u64, nodes: &[(u32, u64)]) -> (Vec<(u32, u64, u64)>, u64, bool) {
         let range = NodeRange {

@@ -11,7 +11,7 @@
 //! | `ibs` | raw samples of AMD's IBS |
 //! | `spe` | sample records of Arm's SPE |
 //! | `nodes` | which NUMA node a CPU and a frame belong to |
-//! | `evidence` | from records to evidence: the only file that knows both |
+//! | `evidence` | from records to evidence |
 //! | `pmu` | which event of the PMU would sample memory accesses, and what a trial open says |
 //! | `words` | an event as numbers, and how a PMU describes them in sysfs |
 //! | `sampler` | samples of threads or of all processes, live, by the same rings and records |

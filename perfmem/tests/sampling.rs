@@ -372,5 +372,6 @@ fn an_event_of_all_processes_follows_a_rate() {
     let seen = accesses(&evidence, memory);
     let periods: Vec<u64> = seen.iter().filter_map(|access| access.period).collect();
     println!("periods of samples: {periods:?}");
-    assert!(!periods.is_empty() && periods.iter().all(|n| *n < 1 << 20), "{periods:?}");
+    // None that is drawn from the mean it begins with is as short.
+    assert!(!periods.is_empty() && periods.iter().all(|n| *n < 1 << 19), "{periods:?}");
 }

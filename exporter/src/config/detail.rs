@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Detail {
-    /// The kernel's totals by kind of memory, and the largest owners of resident memory: at most 18 series a resource.
+    /// The kernel's totals by kind of memory, and the largest owners of resident memory: at most 17 series a resource, one more has room.
     #[default]
     Kinds,
     /// Every quantity of the largest owners, by evidence.

@@ -1,10 +1,14 @@
 //! Every sample is told of once, and what is not known is not in a denominator.
 
-use memprov_ledger::evidence::{Access, Evidence, Gap, Population, Served, Stream};
-use memprov_ledger::identity::Tgid;
+use std::collections::BTreeMap;
+
+use memprov_ledger::evidence::{
+    Access, Evidence, Gap, NodeRange, Placed, Policy, Population, Served, Stream,
+};
+use memprov_ledger::identity::{Extent, Tgid};
 use memprov_ledger::time::{MonoTime, Span};
 
-use crate::rig::{BEGIN, PID, REMOTE, apply, fuser, load, row, told};
+use crate::rig::{BEGIN, PID, REMOTE, address, apply, fuser, load, row, told};
 use memprov::trace::Line;
 
 #[test]
@@ -108,4 +112,21 @@ fn populations_are_not_added_up() {
 #[test]
 fn a_report_about_nobody_sampled_has_no_such_section() {
     assert_eq!(fuser(&["a"]).report(None, MonoTime(BEGIN)).accesses, None);
+}
+
+#[test]
+fn where_a_page_lies_is_taken_from_the_newest_reading_where_the_sample_does_not_tell_it() {
+    let mut fuser = fuser(&["a"]);
+    let extent = Extent::new(address(0), 1 << 20);
+    let range = NodeRange { extent, policy: Policy::Default, nodes: vec![(1, 4096)] };
+    let when = Span { begin: MonoTime(BEGIN - 400), end: MonoTime(BEGIN - 300) };
+    let placed = Placed { when, tgid: PID, ranges: Some([range].into()), ..Placed::default() };
+    drop(fuser.apply(Line::Evidence(Evidence::Placed(Box::new(placed)))));
+    for number in 0..100 {
+        let load = load(0, BEGIN + number * 10_000_000, 100, Served::Level1);
+        apply(&mut fuser, Access { cpu_node: Some(0), ..load });
+    }
+    let told = told(&fuser);
+    let time = row(&told, "a").sums.methods["placement"].time.as_ref().unwrap();
+    assert_eq!(time.weights, BTreeMap::from([("remote".to_owned(), 10_000)]));
 }

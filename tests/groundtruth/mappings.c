@@ -218,6 +218,7 @@ static void churn(void)
 	phase("in a steady wind");
 	holds(me, "site_stable", a, len, len / 2);
 	bounds_will_do();
+	comes_and_goes(me, "site_churning", 7 * MiB);
 	stand_busy();
 
 	stop_churning = true;

@@ -16,7 +16,7 @@ struct entry {
 	enum about about;
 	pid_t pid;
 	const char *site, *name, *kind;
-	size_t reserved, resident, hi, swapped;
+	size_t reserved, most, resident, hi, swapped;
 	bool has_swap, bounded;
 	int sharers;
 };
@@ -78,7 +78,7 @@ void phase(const char *name)
 			drop(i);
 			continue;
 		}
-		e->reserved = e->resident = e->swapped = 0;
+		e->reserved = e->most = e->resident = e->swapped = 0;
 		e->has_swap = e->bounded = false;
 		i++;
 	}
@@ -136,6 +136,11 @@ void holds_alone(pid_t pid, const char *site, const void *at, size_t len, size_t
 void gone(pid_t pid, const char *site)
 {
 	owner(pid, site);
+}
+
+void comes_and_goes(pid_t pid, const char *site, size_t most)
+{
+	owner(pid, site)->most = most;
 }
 
 void also_named(const char *part_of_name)
@@ -202,6 +207,8 @@ static void put_entry(const struct entry *e)
 		put(",\"kind\":\"%s\"", e->kind);
 	if (e->about == OWNER)
 		put(",\"reserved\":%zu", e->reserved);
+	if (e->most)
+		put(",\"reserved_hi\":%zu", e->most);
 	put(",\"resident\":%zu", e->resident);
 	if (e->about == KIND)
 		put(",\"resident_hi\":%zu", e->hi);

@@ -41,6 +41,8 @@ void holds_counted(pid_t pid, const char *site, const void *at, size_t len, size
 // process' alone.
 void holds_alone(pid_t pid, const char *site, const void *at, size_t len, size_t own);
 void gone(pid_t pid, const char *site);
+// `site` maps and unmaps up to `most` bytes while the others stand still, and touches none of it.
+void comes_and_goes(pid_t pid, const char *site, size_t most);
 void died(pid_t pid);
 // More about the site that was stated last: other names it may go by, swapped bytes, and whether
 // bounds will do.

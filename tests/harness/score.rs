@@ -64,7 +64,7 @@ pub fn honesty(truth: &Phase, report: &Report, kernel: &Rss) -> Vec<String> {
             rows.iter().filter_map(|row| of(row)).filter(exact).filter_map(|q| q.bytes).sum()
         };
         for (what, told, true_bytes) in [
-            ("reserved", sure(|r| r.reserved.as_ref()), said.reserved.unwrap_or(0)),
+            ("reserved", sure(|r| r.reserved.as_ref()), said.most_reserved()),
             ("resident", sure(|r| r.resident.as_ref()), said.resident),
         ] {
             if told > true_bytes {
@@ -176,6 +176,9 @@ fn of_pid<'a>(
 fn owner(said: &Statement, late: bool, report: &Report, wrong: &mut Vec<String>) {
     let Some(process) = of_pid(said, report, wrong) else { return };
     let rows = rows_of(said, process);
+    if said.reserved_hi.is_some() {
+        return coming_and_going(said, &rows, wrong);
+    }
     let mut check = |what: &str, of: fn(&OwnerRow) -> Option<&Quantity>, truth: u64, bounds| {
         if rows.is_empty() && truth != 0 {
             wrong.push(format!(
@@ -198,6 +201,22 @@ fn owner(said: &Statement, late: bool, report: &Report, wrong: &mut Vec<String>)
     check("resident", |r| r.resident.as_ref(), said.resident, late || said.inferred);
     if let Some(swapped) = said.swapped {
         check("swapped", |r| r.swapped.as_ref(), swapped, late);
+    }
+}
+
+/// Of memory that comes and goes no instant has one truth: what is told lies within its bounds.
+fn coming_and_going(said: &Statement, rows: &[&OwnerRow], wrong: &mut Vec<String>) {
+    let reserved = sum(rows.iter().map(|row| row.reserved.as_ref()));
+    let resident = sum(rows.iter().map(|row| row.resident.as_ref()));
+    let holds = |sum: &Sum, lo, hi| sum.lo <= hi && lo <= sum.hi;
+    let most = said.most_reserved();
+    if !reserved.as_ref().is_some_and(|sum| holds(sum, said.reserved.unwrap_or(0), most)) {
+        let shown = show(reserved.as_ref());
+        wrong.push(format!("{} reserved: {shown}, the truth is {most} at most", label(said)));
+    }
+    if !resident.as_ref().is_some_and(|sum| holds(sum, said.resident, said.resident)) {
+        let (shown, truth) = (show(resident.as_ref()), said.resident);
+        wrong.push(format!("{} resident: {shown}, the truth is {truth}", label(said)));
     }
 }
 

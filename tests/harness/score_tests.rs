@@ -32,8 +32,12 @@ fn good() -> Value {
 }
 
 fn judge(report: &Value) -> Vec<String> {
+    judge_of(&truth(), report)
+}
+
+fn judge_of(truth: &Phase, report: &Value) -> Vec<String> {
     let report = Report::parse(report.to_string().as_bytes()).unwrap();
-    phase(&truth(), &report, &Unseen::new(), None)
+    phase(truth, &report, &Unseen::new(), None)
 }
 
 #[test]
@@ -106,6 +110,23 @@ fn bounds_do_only_where_the_truth_says_so_and_only_narrow_ones() {
     assert!(judge(1_000_000, 1_090_000).is_empty());
     assert!(!judge(900_000, 1_090_000).is_empty(), "too wide");
     assert!(!judge(1_050_000, 1_090_000).is_empty(), "beside the truth");
+}
+
+#[test]
+fn what_comes_and_goes_has_no_more_than_it_can() {
+    let mut truth = truth();
+    truth.owners[0].reserved = Some(0);
+    truth.owners[0].reserved_hi = Some(8192);
+    let judge = |reserved: u64, resident: u64| {
+        let mut report = good();
+        let row = &mut report["processes"][0]["owners"][0];
+        row["reserved"]["bytes"] = json!(reserved);
+        row["resident"]["bytes"] = json!(resident);
+        judge_of(&truth, &report)
+    };
+    assert_eq!(judge(4096, 4096), Vec::<String>::new());
+    assert!(judge(12_288, 4096).iter().any(|w| w.contains("8192 at most")));
+    assert!(judge(4096, 8192).iter().any(|w| w.contains("site_a of 7 resident: 8192")));
 }
 
 #[test]

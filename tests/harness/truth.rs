@@ -49,6 +49,8 @@ pub struct Statement {
     pub kind: Option<String>,
     /// Bytes mapped.
     pub reserved: Option<u64>,
+    /// Upper bound of `reserved`, where it comes and goes.
+    pub reserved_hi: Option<u64>,
     /// Bytes in memory.
     pub resident: u64,
     /// Upper bound of `resident`, where it is one.
@@ -60,6 +62,13 @@ pub struct Statement {
     /// Bounds that hold the truth are enough for `resident`.
     #[serde(default)]
     pub inferred: bool,
+}
+
+impl Statement {
+    /// Bytes mapped, at most.
+    pub fn most_reserved(&self) -> u64 {
+        self.reserved_hi.or(self.reserved).unwrap_or(0)
+    }
 }
 
 /// What a statement speaks of.

@@ -21,12 +21,15 @@ const MAP_TYPE: u32 = 0xf;
 const MAP_SHARED_VALIDATE: u32 = 3;
 const MAP_FIXED: u32 = 0x10;
 const MAP_ANONYMOUS: u32 = 0x20;
+const MAP_GROWSDOWN: u32 = 0x100;
 const MAP_NORESERVE: u32 = 0x4000;
 const MAP_STACK: u32 = 0x2_0000;
 const MAP_HUGETLB: u32 = 0x4_0000;
 const MAP_HUGE_SHIFT: u32 = 26;
 const MAP_FIXED_NOREPLACE: u32 = 0x10_0000;
 const MREMAP_FIXED: u32 = 2;
+/// `include/uapi/linux/shm.h`.
+const SHM_REMAP: u32 = 0o40000;
 const MREMAP_DONTUNMAP: u32 = 4;
 
 /// The name that a stack and its record share: thread and entry of the call.
@@ -89,7 +92,10 @@ fn call_changes(call: &call_record) -> Result<[Option<Change>; 2], UnknownRecord
             one(Change::Remap { from, to, keep, fixed, stack })
         }
         record_kind::RECORD_BRK => one(Change::Brk { old: call.a, new: call.b, stack }),
-        record_kind::RECORD_SHMAT => one(Change::Attach { at: call.a, stack }),
+        record_kind::RECORD_SHMAT => {
+            let replaces = call.bits & SHM_REMAP != 0;
+            one(Change::Attach { at: call.a, replaces, stack })
+        }
         record_kind::RECORD_SHMDT => one(Change::Detach { at: call.a }),
         record_kind::RECORD_FORK => one(Change::Fork {
             child: Tgid(u32::try_from(call.a).map_err(|_| UnknownRecord)?),
@@ -120,6 +126,7 @@ fn map_flags(call: &call_record) -> MapFlags {
         anonymous: bit(MAP_ANONYMOUS),
         shared: matches!(call.bits & MAP_TYPE, MAP_SHARED | MAP_SHARED_VALIDATE),
         stack: bit(MAP_STACK),
+        grows_down: bit(MAP_GROWSDOWN),
         noreserve: bit(MAP_NORESERVE),
         hugetlb: bit(MAP_HUGETLB),
         exec: call.prot & PROT_EXEC != 0,

@@ -272,6 +272,7 @@ fn call(traits: Traits) -> Call {
         anonymous: traits.has(Traits::ANONYMOUS),
         shared: traits.has(Traits::SHARED),
         stack: traits.has(Traits::STACK),
+        grows_down: traits.has(Traits::GROWS_DOWN),
         noreserve: traits.has(Traits::NORESERVE),
         hugetlb: traits.has(Traits::HUGETLB),
         exec: traits.has(Traits::EXEC),

@@ -18,7 +18,7 @@ use crate::identity::{Extent, ObjectKey, PAGE};
 use crate::pieces::{Origin, Piece, Traits};
 use crate::ranges::RangeSet;
 use crate::scan::object;
-use crate::space::{Attach, Mark, Moved, Open, Space};
+use crate::space::{Mark, Moved, Open, Space};
 use crate::time::{MonoTime, Span};
 
 impl Change {
@@ -51,7 +51,7 @@ impl Space {
                 self.remap(*from, *to, *keep, *fixed, when);
             }
             Change::Brk { old, new, stack } => self.brk(*old, *new, *stack, when),
-            Change::Attach { at, stack } => self.attach(Attach { at: *at, when, stack: *stack }),
+            Change::Attach { at, replaces, stack } => self.attach(*at, *replaces, *stack, when),
             Change::Detach { at } => self.detach(*at, when),
             Change::Name { extent, name } => self.name(*extent, name.as_deref()),
             Change::Vma { extent, object, flags, path } => {
@@ -239,7 +239,7 @@ impl Space {
     fn remap(&mut self, from: Extent, to: Extent, keep: bool, fixed: bool, when: Span) {
         // A segment whose length no list has told yet may have grown.
         if !self.attaches.is_empty() && !self.pieces.holes(from).is_empty() {
-            self.attaches.retain(|a| a.at > from.start);
+            self.forget_attached(|at| at <= from.start);
         }
         if from.start == to.start && !keep {
             if to.end < from.end {
@@ -313,50 +313,6 @@ impl Space {
             self.place(extent, [piece], false, when);
         } else {
             self.unmap(Extent { start: new, end: old }, when);
-        }
-    }
-
-    /// Its length is not in the call: up to the next mapping that is surely there everything is open. With
-    /// `SHM_REMAP`, or when the record of what ended there is still to come, old pieces lie at `at`: all that follow
-    /// without a hole are open then.
-    fn attach(&mut self, attach: Attach) {
-        let mut end = attach.at;
-        let mut behind = u64::MAX;
-        for piece in self.pieces.overlapping(Extent { start: attach.at, end: u64::MAX }) {
-            if piece.extent.start > end && !piece.traits.has(Traits::DOUBTED) {
-                behind = piece.extent.start;
-                break;
-            }
-            end = piece.extent.end;
-        }
-        self.open(Extent { start: attach.at, end: behind }, attach.when);
-        self.attaches.push(attach);
-    }
-
-    /// The kernel removes every part of that attachment that lies where the attachment put it (`ksys_shmdt`).
-    fn detach(&mut self, at: u64, when: Span) {
-        self.attaches.retain(|a| a.at != at);
-        let mut object = None;
-        let mut parts = Vec::new();
-        for piece in self.pieces.overlapping(Extent { start: at, end: u64::MAX }) {
-            let Some(origin) = &piece.origin else { continue };
-            let attached = piece.traits.has(Traits::ATTACHED)
-                || origin.path.as_ref().is_some_and(|path| path.starts_with("/SYSV"));
-            let placed = piece.extent.start.checked_sub(at) == Some(piece.offset);
-            if attached && placed && origin.backing == *object.get_or_insert(origin.backing) {
-                parts.push((piece.extent, piece.born));
-            }
-        }
-        // What is open before the first of them may be of another segment, and then these stay.
-        let Some(first) = parts.first().map(|(extent, _)| *extent) else { return };
-        let before = Extent { start: at, end: first.start };
-        let unclear = self.open.iter().any(|o| o.open() && o.extent.overlaps(before));
-        for (extent, born) in parts {
-            if unclear || born.end >= when.begin {
-                self.put_in_doubt(extent, when);
-            } else {
-                self.clear(extent, when);
-            }
         }
     }
 

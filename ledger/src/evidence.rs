@@ -149,6 +149,9 @@ pub enum Change {
         /// The address that it returned.
         #[cfg_attr(feature = "serde", serde(with = "crate::identity::hex"))]
         at: u64,
+        /// With `SHM_REMAP`: what was there is gone.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "std::ops::Not::not"))]
+        replaces: bool,
         /// Who asked.
         stack: StackRef,
     },
@@ -218,6 +221,9 @@ pub struct MapFlags {
     /// `MAP_STACK`, as glibc maps thread stacks.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub stack: bool,
+    /// `MAP_GROWSDOWN`: a fault right below it makes it longer.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
+    pub grows_down: bool,
     /// `MAP_NORESERVE`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "std::ops::Not::not"))]
     pub noreserve: bool,

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activity;
+mod attach;
 pub mod book;
 mod calls;
 pub mod charge;

@@ -56,6 +56,8 @@ impl Traits {
     pub const INFERRED: u32 = 1 << 15;
     /// Unseen, and not in the first list of mappings: the kernel made it, or what was known of it was lost.
     pub const LATE: u32 = 1 << 16;
+    /// `MAP_GROWSDOWN`: the kernel makes it longer where somebody faults right below it.
+    pub const GROWS_DOWN: u32 = 1 << 17;
 
     /// Whether all bits of `bits` are set.
     #[must_use]
@@ -80,6 +82,7 @@ impl Traits {
             bit(flags.shared, Self::SHARED)
                 | bit(flags.anonymous, Self::ANONYMOUS)
                 | bit(flags.stack, Self::STACK)
+                | bit(flags.grows_down, Self::GROWS_DOWN)
                 | bit(flags.noreserve, Self::NORESERVE)
                 | bit(flags.hugetlb, Self::HUGETLB)
                 | bit(flags.exec, Self::EXEC)

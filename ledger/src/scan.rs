@@ -9,7 +9,7 @@ use crate::pages::PageSet;
 use crate::piece_map::PieceMap;
 use crate::pieces::{Origin, Piece, Traits};
 use crate::ranges::RangeSet;
-use crate::space::{Attach, Open, Space};
+use crate::space::{Open, Space};
 use crate::time::{MonoTime, Span};
 
 /// What a scan saw, with the pieces that were live when it ended.
@@ -112,6 +112,7 @@ impl Space {
         let mut code = None;
         let mut objects = BTreeSet::new();
         let younger = self.ended_since(when.begin);
+        self.recognise(maps);
         for mapping in maps {
             differences.vanished +=
                 self.vanish(Extent { start: at, end: mapping.extent.start }, when);
@@ -122,6 +123,7 @@ impl Space {
             }
             let origin = origin(mapping, before, code);
             differences.replaced += self.settle(mapping, origin.as_ref(), when);
+            self.uncover(mapping, origin.as_ref(), when, &younger);
             for hole in self.pieces.holes(mapping.extent) {
                 for hole in younger.outside(hole) {
                     self.adopt(hole, mapping, origin.as_ref(), when, watching_since);
@@ -210,6 +212,27 @@ impl Space {
         others.len() as u64
     }
 
+    /// What a fault made of `hole`: more of the mapping that begins behind it and grows down (kernel `mm/mmap.c`,
+    /// `expand_downwards`).
+    fn grown_down(&self, hole: Extent, mapping: &Mapping, when: Span) -> Option<Piece> {
+        let piece = self.pieces.find(hole.end).filter(|piece| {
+            piece.extent.start == hole.end
+                && mapping.extent.contains(hole.end)
+                && piece.traits.has(Traits::GROWS_DOWN)
+                && piece.private_anonymous()
+                && piece.born.end < when.begin
+                && !contradicts(piece, mapping, false)
+        })?;
+        let older = if piece.born.begin < self.loss { Traits::INFERRED } else { 0 };
+        Some(Piece {
+            extent: hole,
+            born: Span { begin: self.read, end: when.end },
+            traits: Traits(piece.traits.0 & !Traits::PREDATES | older),
+            offset: hole.start,
+            ..piece.clone()
+        })
+    }
+
     fn adopt(
         &mut self,
         hole: Extent,
@@ -218,8 +241,11 @@ impl Space {
         when: Span,
         watching_since: MonoTime,
     ) {
-        let attached = |a: &&Attach| a.at == mapping.extent.start && mapping.shared;
-        let attach = self.attaches.iter().rev().find(attached).copied();
+        if let Some(piece) = self.grown_down(hole, mapping, when) {
+            return self.pieces.insert(piece);
+        }
+        let attach = self.attaches.iter().rev().find(|a| a.shows(mapping));
+        let attach = attach.map(|a| (a.when.begin, a.stack));
         let shared = if mapping.shared { Traits::SHARED } else { 0 };
         let exec = if mapping.exec { Traits::EXEC } else { 0 };
         let predates = if self.read < watching_since { Traits::PREDATES } else { 0 };
@@ -227,10 +253,8 @@ impl Space {
         let late = if known { Traits::LATE } else { 0 };
         let (traits, stack, begin) = match attach {
             // What is at a segment's place after a loss may be something else.
-            Some(a) if a.when.begin < self.loss => {
-                (Traits::INFERRED | shared, a.stack, a.when.begin)
-            }
-            Some(a) => (Traits::ATTACHED | shared, a.stack, a.when.begin),
+            Some((begin, stack)) if begin < self.loss => (Traits::INFERRED | shared, stack, begin),
+            Some((begin, stack)) => (Traits::ATTACHED | shared, stack, begin),
             None => (Traits::UNSEEN | shared | exec | predates | late, StackRef::None, self.read),
         };
         let offset = match object(mapping.backing) {
@@ -278,7 +302,7 @@ fn origin(
 }
 
 /// Whether `mapping` cannot be what `piece` was made as. `unseen`: events since the last list of mappings may be missing.
-fn contradicts(piece: &Piece, mapping: &Mapping, unseen: bool) -> bool {
+pub(crate) fn contradicts(piece: &Piece, mapping: &Mapping, unseen: bool) -> bool {
     let shared = piece.traits.has(Traits::SHARED);
     let private = piece.traits.has(Traits::ANONYMOUS) && !shared;
     let made_anonymous = private && matches!(mapping.backing, Backing::File(_) | Backing::Shmem(_));

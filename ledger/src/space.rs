@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::activity::Heat;
+use crate::attach::Attach;
 use crate::evidence::{Backing, Counters, Fault, StackRef};
 use crate::identity::{
     Extent, Generation, IntervalId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
@@ -18,7 +19,7 @@ use crate::touch::{Sample, Touches};
 /// Dead pieces kept per space at most. What falls out is answered as unknown, not as unowned.
 const DEAD: usize = 4096;
 /// Pieces of one space at most; more means that the list of mappings says what there is, which the kernel bounds.
-const PIECES: usize = 1 << 21;
+pub(crate) const PIECES: usize = 1 << 21;
 /// Open questions kept per space at most; more means that the whole space is read again.
 const QUESTIONS: usize = 1024;
 
@@ -58,14 +59,6 @@ pub(crate) struct Moved {
     pub(crate) from: Extent,
     pub(crate) to: Extent,
     pub(crate) when: Span,
-}
-
-/// A `shmat` whose length the next list of mappings tells.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Attach {
-    pub(crate) at: u64,
-    pub(crate) when: Span,
-    pub(crate) stack: StackRef,
 }
 
 /// Faults of the sample, by the kind of memory that they were in. Counts.
@@ -262,7 +255,7 @@ impl Space {
         let scanned = self.scan.iter().flat_map(|scan| scan.pieces.iter());
         let pieces = self.pieces.iter().chain(scanned).map(|piece| piece.stack);
         let dead = self.dead.iter().map(|dead| dead.piece.stack);
-        let attaches = self.attaches.iter().map(|attach| attach.stack);
+        let attaches = self.attaches.iter().flat_map(Attach::stacks);
         pieces.chain(dead).chain(attaches).chain(self.touches.stacks()).filter_map(|by| match by {
             StackRef::Known(id) => Some(id),
             StackRef::Lost | StackRef::None => None,
@@ -364,7 +357,8 @@ impl Space {
     /// Ends what is live in `extent`. The parts that were.
     pub(crate) fn end(&mut self, extent: Extent, died: Span) -> Vec<Piece> {
         // An attachment that was not listed yet is no longer what is there.
-        self.attaches.retain(|a| !extent.contains(a.at));
+        self.forget_attached(|at| extent.contains(at));
+        self.attaches.iter_mut().for_each(|a| a.end(extent));
         let mut removed = Vec::new();
         self.pieces.cut(extent, &mut removed);
         for piece in &removed {

@@ -229,9 +229,48 @@ static void churn(void)
 	stand();
 }
 
+SITE static char *site_downwards(char *at, size_t len)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN;
+	char *p = mmap(at, len, PROT_READ | PROT_WRITE, flags, -1, 0);
+	KEEP();
+	if (p == MAP_FAILED)
+		die("mmap");
+	return p;
+}
+
+// The kernel makes a mapping longer where somebody faults right below it: no call tells.
+static void grown_down(void)
+{
+	pid_t me = getpid();
+	size_t room = 64 * MiB, len = 16 * PAGE, more = 4 * MiB;
+	char *bottom = site_first(NULL, room, 0);
+	munmap(bottom, room);
+	char *a = small_pages(site_downwards(bottom + room - len, len), len);
+	touch(a, len);
+	phase("as it was mapped");
+	holds(me, "site_downwards", a, len, len);
+	stand();
+
+	for (size_t at = PAGE; at <= more; at += PAGE)
+		touch(a - at, PAGE);
+	phase("as far as it was used");
+	holds(me, "site_downwards", a - more, len + more, len + more);
+	stand();
+
+	munmap(a - more, more / 2);
+	char *b = small_pages(site_second(a - more, PAGE, MAP_FIXED_NOREPLACE), PAGE);
+	touch(b, PAGE);
+	phase("cut, and another below");
+	holds(me, "site_downwards", a - more / 2, len + more / 2, len + more / 2);
+	holds(me, "site_second", b, PAGE, PAGE);
+	stand();
+}
+
 const struct play MAPPINGS[] = {{"free_and_reuse", free_and_reuse},
 				{"cut_and_cover", cut_and_cover},
 				{"failing_calls", failing_calls},
 				{"thirty_thousand_pieces", thirty_thousand_pieces},
 				{"churn", churn},
+				{"grown_down", grown_down},
 				{0}};

@@ -72,6 +72,52 @@ static void sysv_segment(void)
 	child_stop(&c);
 }
 
+ANON_SITE(under)
+
+SITE static char *site_over(int id, char *at)
+{
+	char *p = shmat(id, at, SHM_REMAP);
+	KEEP();
+	if (p == (char *)-1)
+		die("SHM_REMAP");
+	return p;
+}
+
+// A segment that takes the place of what is there: as much as it is long, which the call doesn't tell.
+static void attach_over(void)
+{
+	pid_t me = getpid();
+	int id = shmget(IPC_PRIVATE, LEN, 0600);
+	if (id < 0)
+		die("shmget");
+	char *a = small_pages(site_under(NULL, 4 * LEN, 0), 4 * LEN);
+	touch(a, 4 * LEN);
+	char *s = site_over(id, a + LEN);
+	if (shmctl(id, IPC_RMID, NULL))
+		die("IPC_RMID");
+	touch(s, LEN / 2);
+	phase("attached over a quarter");
+	holds(me, "site_under", a, LEN, LEN);
+	holds(me, "site_under", a + 2 * LEN, 2 * LEN, 2 * LEN);
+	holds(me, "site_over", s, LEN, LEN / 2);
+	stand();
+
+	munmap(s + MiB, MiB);
+	munmap(a + 3 * LEN, MiB);
+	phase("cut");
+	holds(me, "site_under", a, LEN, LEN);
+	holds_among(me, "site_under", a + 2 * LEN, 2 * LEN, 2 * LEN - MiB, 2 * LEN - MiB);
+	holds_among(me, "site_over", s, LEN, LEN - MiB, LEN / 2 - MiB);
+	stand();
+
+	shmdt(s);
+	phase("detached");
+	holds(me, "site_under", a, LEN, LEN);
+	holds_among(me, "site_under", a + 2 * LEN, 2 * LEN, 2 * LEN - MiB, 2 * LEN - MiB);
+	gone(me, "site_over");
+	stand();
+}
+
 SITE static char *site_object_file(int fd, int flags)
 {
 	char *p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, flags, fd, 0);
@@ -239,5 +285,10 @@ static void pool(void)
 	stand();
 }
 
-const struct play OBJECTS[] = {{"sysv_segment", sysv_segment}, {"memfd", memfd}, {"private_file", private_file},
-			       {"shared_file", shared_file},   {"pool", pool},   {0}};
+const struct play OBJECTS[] = {{"sysv_segment", sysv_segment},
+			       {"attach_over", attach_over},
+			       {"memfd", memfd},
+			       {"private_file", private_file},
+			       {"shared_file", shared_file},
+			       {"pool", pool},
+			       {0}};

@@ -99,12 +99,12 @@ kernels! {
     [linux_6_1 => 0, linux_6_12 => 1, newest_linux => 2, linux_5_10 => 3],
     {
         early: [
-            free_and_reuse cut_and_cover failing_calls thirty_thousand_pieces churn
+            free_and_reuse cut_and_cover failing_calls thirty_thousand_pieces churn grown_down
             remap_over_another remap_and_leave remap_a_copy grow_and_shrink
             break_up_and_down large_blocks small_blocks thread_stacks named_memory
             one_space_two_processes exec_replaces vfork_and_exec zombie_leader three_generations
-            the_parent_dies_first the_child_unmaps both_write sysv_segment memfd private_file
-            shared_file pool huge_pages collapse zero_pages paged_out compat_calls compat_break
+            the_parent_dies_first the_child_unmaps both_write sysv_segment attach_over memfd
+            private_file shared_file pool huge_pages collapse zero_pages paged_out compat_calls compat_break
         ]
         late: [grow_and_shrink named_memory three_generations memfd shared_file]
         recorded: [cut_and_cover large_blocks both_write sysv_segment private_file huge_pages]

@@ -60,7 +60,7 @@ struct record_head {
  * MUNMAP   address    length   -            -          -      -
  * MREMAP   old        old_len  new          new_len    -      flags
  * BRK      old end    new end  -            -          -      -
- * SHMAT    address    -        -            -          -      -
+ * SHMAT    address    -        -            -          -      flags
  * SHMDT    address    -        -            -          -      -
  * FORK     child tgid child's start_boottime (ns)
  *

@@ -351,6 +351,7 @@ static __always_inline int leave(struct task_struct *task, enum call call, bool 
 			return 0;
 		r.head.kind = RECORD_SHMAT;
 		r.a = ret;
+		r.bits = c;
 		stack = true;
 		break;
 	case CALL_SHMDT:

@@ -64,6 +64,7 @@ fn work(results: &Results) {
     // SysV memory.
     let id = call(libc::SYS_shmget, [0, 4 * I, 0o1600, 0, 0, 0]);
     let at = call(libc::SYS_shmat, [id, 0, 0, 0, 0, 0]);
+    call(libc::SYS_shmat, [id, at, libc::SHM_REMAP.into(), 0, 0, 0]);
     call(libc::SYS_shmctl, [id, 0, 0, 0, 0, 0]);
     call(libc::SYS_shmdt, [at, 0, 0, 0, 0, 0]);
     call(libc::SYS_shmdt, [at, 0, 0, 0, 0, 0]);
@@ -99,6 +100,7 @@ fn work_i386(results: &Results) {
     call_i386(117, [21, id, 0, low, 0, 0]);
     // SAFETY: as above.
     let at = unsafe { (*words)[0] };
+    call_i386(117, [21, id, libc::SHM_REMAP.into(), low, at.into(), 0]);
     call(libc::SYS_shmctl, [id, 0, 0, 0, 0, 0]);
     call_i386(117, [22, 0, 0, 0, at.into(), 0]);
     results.set(4, at.into());
@@ -167,7 +169,8 @@ fn expected(child: &Child) -> Vec<Change> {
         Change::Brk { old: brk, new: brk + 10, stack: KNOWN },
         Change::Brk { old: brk + 10, new: brk + 3 * P, stack: KNOWN },
         Change::Brk { old: brk + 3 * P, new: brk, stack: StackRef::None },
-        Change::Attach { at: shm, stack: KNOWN },
+        Change::Attach { at: shm, replaces: false, stack: KNOWN },
+        Change::Attach { at: shm, replaces: true, stack: KNOWN },
         Change::Detach { at: shm },
     ];
     if r(10) == 0 {
@@ -231,7 +234,8 @@ fn live_calls_by_the_i386_abi_are_decoded_by_it() {
                 stack: KNOWN,
             },
             Change::Unmap { extent: pages(r(2), 1) },
-            Change::Attach { at: r(4), stack: KNOWN },
+            Change::Attach { at: r(4), replaces: false, stack: KNOWN },
+            Change::Attach { at: r(4), replaces: true, stack: KNOWN },
             Change::Detach { at: r(4) },
             Change::Exit,
         ];

@@ -26,6 +26,7 @@ const ANONYMOUS: MapFlags = MapFlags {
     anonymous: true,
     shared: false,
     stack: false,
+    grows_down: false,
     noreserve: false,
     hugetlb: false,
     exec: false,

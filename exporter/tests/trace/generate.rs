@@ -326,7 +326,7 @@ fn named(entries: BTreeMap<&'static str, u64>) -> BTreeMap<Arc<str>, u64> {
 }
 
 fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
-    let flags = (proptest::array::uniform8(any::<bool>()), any::<u64>())
+    let flags = (proptest::array::uniform9(any::<bool>()), any::<u64>())
         .prop_map(|(b, offset)| MapFlags {
             fixed: b[0],
             anonymous: b[1],
@@ -336,6 +336,7 @@ fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
             hugetlb: b[5],
             exec: b[6],
             inaccessible: b[7],
+            grows_down: b[8],
             offset,
         })
         .boxed();
@@ -365,7 +366,11 @@ fn change(name: BoxedStrategy<String>) -> impl Strategy<Value = Change> {
             new,
             stack
         }),
-        (address(), called()).prop_map(|(at, stack)| Change::Attach { at, stack }),
+        (address(), any::<bool>(), called()).prop_map(|(at, replaces, stack)| Change::Attach {
+            at,
+            replaces,
+            stack
+        }),
         address().prop_map(|at| Change::Detach { at }),
         (extent(), option::of(name))
             .prop_map(|(extent, name)| Change::Name { extent, name: name.map(Arc::from) }),

@@ -49,6 +49,12 @@ pub(crate) enum Call {
         segment: u64,
         pages: u64,
     },
+    /// `shmat` with `SHM_REMAP`: over what is there.
+    AttachOver {
+        at: u64,
+        segment: u64,
+        pages: u64,
+    },
     Detach {
         at: u64,
     },

@@ -50,7 +50,7 @@ fn stack() -> impl Strategy<Value = StackRef> {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let flags = (any::<[bool; 8]>(), number())
+    let flags = (any::<[bool; 9]>(), number())
         .prop_map(|(b, offset)| MapFlags {
             fixed: b[0],
             anonymous: b[1],
@@ -60,6 +60,7 @@ fn change() -> impl Strategy<Value = Change> {
             hugetlb: b[5],
             exec: b[6],
             inaccessible: b[7],
+            grows_down: b[8],
             offset,
         })
         .boxed();
@@ -77,7 +78,8 @@ fn change() -> impl Strategy<Value = Change> {
         4 => (extent(), extent(), any::<bool>(), any::<bool>(), stack())
             .prop_map(|(from, to, keep, fixed, stack)| Change::Remap { from, to, keep, fixed, stack }),
         2 => (number(), number(), stack()).prop_map(|(old, new, stack)| Change::Brk { old, new, stack }),
-        1 => (number(), stack()).prop_map(|(at, stack)| Change::Attach { at, stack }),
+        1 => (number(), any::<bool>(), stack())
+            .prop_map(|(at, replaces, stack)| Change::Attach { at, replaces, stack }),
         1 => number().prop_map(|at| Change::Detach { at }),
         1 => (extent(), any::<bool>())
             .prop_map(|(extent, named)| Change::Name { extent, name: named.then(|| "x".into()) }),

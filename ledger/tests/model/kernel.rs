@@ -237,12 +237,12 @@ impl Kernel {
             }
             Call::Attach { segment, pages } => {
                 let at = self.lowest_free(mm, pages)?;
-                for i in 0..pages {
-                    let key = key(segment * 2);
-                    let stuff = Stuff::Object { key, index: i, private: false, sysv: true };
-                    self.put(mm, at + i, made, stuff, when);
-                }
-                Change::Attach { at: address(at), stack }
+                self.attach(mm, at, segment, pages, made, when);
+                Change::Attach { at: address(at), replaces: false, stack }
+            }
+            Call::AttachOver { at, segment, pages } => {
+                self.attach(mm, at, segment, pages, made, when);
+                Change::Attach { at: address(at), replaces: true, stack }
             }
             Call::Detach { at } => {
                 self.detach(mm, at, when)?;
@@ -322,6 +322,14 @@ impl Kernel {
                 sysv: false,
             });
             self.put(mm, at + i, made, stuff, when);
+        }
+    }
+
+    fn attach(&mut self, mm: usize, at: u64, segment: u64, pages: u64, made: u32, when: Span) {
+        for index in 0..pages {
+            let key = key(segment * 2);
+            let stuff = Stuff::Object { key, index, private: false, sysv: true };
+            self.put(mm, at + index, made, stuff, when);
         }
     }
 

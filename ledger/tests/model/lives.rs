@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use memprov_ledger::book::{Claim, Kind, Row};
 use memprov_ledger::evidence::{
-    Change, Evidence, EvidenceClass, Lifecycle, MapFlags, StackRef, Total,
+    Backing, Change, Evidence, EvidenceClass, Lifecycle, MapFlags, Mapping, StackRef, Total,
 };
 use memprov_ledger::identity::{StackId, StartTicks, Tgid};
 use memprov_ledger::pieces::Traits;
@@ -13,6 +13,7 @@ use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 
 use crate::call::{Call, Object, address, extent};
+use crate::kernel::KERNEL;
 use crate::watch::{Answer, World};
 
 fn apply(world: &mut World, n: u64, change: Change) {
@@ -183,6 +184,73 @@ fn the_first_reading_says_which_mappings_are_older_than_the_watch() {
     assert!(space.pieces().all(|p| p.traits.has(Traits::UNSEEN | Traits::PREDATES)));
     let early = Span::at(MonoTime(400_000));
     assert_eq!(world.watch.ask(1, 40, early), Answer::Unknown, "nobody watched");
+}
+
+#[test]
+fn what_grew_down_without_a_call_belongs_to_whom_it_grew_from() {
+    let mut world = World::new();
+    let flags = MapFlags { anonymous: true, grows_down: true, ..MapFlags::default() };
+    let stack = StackRef::Known(StackId(7));
+    let map = |at, pages, flags, when| {
+        let change = Change::Map { extent: extent(at, pages), flags, stack };
+        Evidence::Lifecycle(Lifecycle { when, tgid: Tgid(1), change })
+    };
+    world.watch.apply(&map(20, 2, flags, world.now()));
+    world.watch.apply(&map(30, 2, MapFlags { grows_down: false, ..flags }, world.now()));
+    world.kernel.now += 10;
+    let mut seen = world.kernel.scan(1, world.now()).expect("it lives");
+    let mut maps: Vec<Mapping> = seen.maps.unwrap_or_default().to_vec();
+    let longer = |at| Mapping {
+        extent: extent(at, 5),
+        backing: Backing::Anonymous,
+        offset: 0,
+        shared: false,
+        exec: false,
+        write: true,
+        path: None,
+    };
+    maps.extend([longer(17), longer(27)]);
+    maps.sort_by_key(|mapping| mapping.extent.start);
+    seen.maps = Some(maps.into());
+    world.watch.apply(&Evidence::Residency(Box::new(seen)));
+    let owned = |proven| Answer::Owned { made: 7, proven };
+    for (page, told) in
+        [(16, Answer::Unowned), (17, owned(true)), (20, owned(true)), (31, owned(true))]
+    {
+        assert_eq!(world.watch.ask(1, page, world.now()), told, "page {page}");
+    }
+    let other = world.watch.ask(1, 27, world.now());
+    assert!(
+        matches!(other, Answer::Owned { made: KERNEL, .. }),
+        "nobody saw what made it: {other:?}"
+    );
+}
+
+#[test]
+fn what_lay_beyond_an_attachment_that_is_gone_keeps_its_owner() {
+    for end in [Call::Detach { at: 1 }, Call::Unmap { at: 1, pages: 1 }] {
+        let mut world = World::new();
+        world.call(1, Call::Map { pages: 6, of: None });
+        world.call(1, Call::AttachOver { at: 1, segment: 5, pages: 1 });
+        world.call(1, end);
+        world.check_no_wrong_answer(1, world.now());
+        world.scan(1);
+        world.check_exact(1, false);
+    }
+}
+
+#[test]
+fn what_an_attachment_did_not_reach_keeps_its_owner() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 6, of: None });
+    world.call(1, Call::AttachOver { at: 1, segment: 5, pages: 2 });
+    world.call(1, Call::AttachOver { at: 4, segment: 6, pages: 1 });
+    world.check_no_wrong_answer(1, world.now());
+    assert_eq!(world.watch.ask(1, 3, world.now()), Answer::Unknown, "the first may reach as far");
+    // Another mapping came where the second might be.
+    world.call(1, Call::MapFixed { at: 5, pages: 1, of: None });
+    world.scan(1);
+    world.check_exact(1, true);
 }
 
 #[test]

@@ -21,6 +21,7 @@ const fn flags() -> MapFlags {
         anonymous: false,
         shared: false,
         stack: false,
+        grows_down: false,
         noreserve: false,
         hugetlb: false,
         exec: false,

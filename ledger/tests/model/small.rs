@@ -29,6 +29,7 @@ fn calls() -> Vec<Call> {
         Call::Brk { pages: 2 },
         Call::Brk { pages: 0 },
         Call::Attach { segment: 4, pages: 2 },
+        Call::AttachOver { at: 2, segment: 5, pages: 1 },
         Call::Detach { at: 0 },
         Call::Detach { at: 1 },
         Call::FailMapFixed { at: 0, pages: 2, removed: 1 },

@@ -1,0 +1,179 @@
+//! Segments of System V shared memory: `shmat` does not tell how long what it attaches is, the next list of mappings does.
+
+use std::sync::Arc;
+
+use crate::calls::outside;
+use crate::evidence::{Backing, Mapping, StackRef};
+use crate::identity::Extent;
+use crate::pieces::{Origin, Piece, Traits};
+use crate::ranges::RangeSet;
+use crate::scan::contradicts;
+use crate::space::{PIECES, Space};
+use crate::time::Span;
+
+/// A `shmat` whose length the next list of mappings tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Attach {
+    pub(crate) at: u64,
+    pub(crate) when: Span,
+    pub(crate) stack: StackRef,
+    /// It is no longer what is there, or not all of it.
+    ended: bool,
+    /// The segment, once a list showed its first page.
+    segment: Option<Backing>,
+    /// What lay where it may reach, and nothing ended since: what it did not replace is still there.
+    pub(crate) under: Vec<Piece>,
+}
+
+impl Attach {
+    /// Whether `mapping` is surely a part of the segment, which is attached from its beginning on.
+    pub(crate) fn shows(&self, mapping: &Mapping) -> bool {
+        let begins = |start: u64, offset| start.checked_sub(offset) == Some(self.at);
+        let same = |piece: &Piece| {
+            let backing = piece.origin.as_ref().map(|origin| origin.backing);
+            piece.extent.overlaps(mapping.extent)
+                && begins(piece.extent.start, piece.offset)
+                && backing == Some(mapping.backing)
+        };
+        self.segment == Some(mapping.backing)
+            && begins(mapping.extent.start, mapping.offset)
+            && (mapping.extent.start == self.at || !self.under.iter().any(same))
+    }
+
+    /// Whether `mapping`, which is of no new segment, can be what `piece` was.
+    fn left(&self, piece: &Piece, mapping: &Mapping, unseen: bool) -> bool {
+        let path = piece.origin.as_ref().and_then(|origin| origin.path.as_deref());
+        let placed = piece.offset_of(mapping.extent.start) == mapping.offset;
+        // It cannot be told from the same segment when that began there before, nor from any without its first page.
+        let alike = self.segment.is_none_or(|segment| segment == mapping.backing)
+            && piece.extent.start.checked_sub(piece.offset) == Some(self.at);
+        !contradicts(piece, mapping, unseen)
+            && (!is_segment(mapping.path.as_deref()) || is_segment(path) && placed && !alike)
+    }
+
+    /// Who asked for it, and for what lay there.
+    pub(crate) fn stacks(&self) -> impl Iterator<Item = StackRef> {
+        self.under.iter().map(|piece| piece.stack).chain([self.stack])
+    }
+
+    /// What is in `extent` now, something else ended.
+    pub(crate) fn end(&mut self, extent: Extent) {
+        if self.under.iter().any(|piece| piece.extent.overlaps(extent)) {
+            let left =
+                |piece: Piece| outside(piece.extent, extent).map(move |rest| piece.part(rest));
+            self.under = std::mem::take(&mut self.under).into_iter().flat_map(left).collect();
+        }
+    }
+}
+
+/// Whether a mapping has the name that all segments have (kernel `ipc/shm.c`, `newseg`).
+fn is_segment(path: Option<&str>) -> bool {
+    path.is_some_and(|path| path.starts_with("/SYSV"))
+}
+
+impl Space {
+    /// Its length is not in the call: up to the next mapping that is surely there everything is open, and without end
+    /// where it `replaces` what is there. When the record of what ended there is still to come, old pieces lie at `at`:
+    /// all that follow without a hole are open then. What the list shows that it did not reach comes back.
+    pub(crate) fn attach(&mut self, at: u64, replaces: bool, stack: StackRef, when: Span) {
+        let mut end = at;
+        let mut behind = u64::MAX;
+        for piece in self.pieces.overlapping(Extent { start: at, end: u64::MAX }) {
+            if replaces {
+                break;
+            }
+            if piece.extent.start > end && !piece.traits.has(Traits::DOUBTED) {
+                behind = piece.extent.start;
+                break;
+            }
+            end = piece.extent.end;
+        }
+        let reach = Extent { start: at, end: behind };
+        let known = |p: &&Piece| !p.traits.has(Traits::DOUBTED) && p.born.end < when.begin;
+        let earlier = self.attaches.iter().flat_map(|a| &a.under);
+        let under = earlier.filter(|p| p.extent.overlaps(reach));
+        let under = under.chain(self.pieces.overlapping(reach).filter(known));
+        let room = PIECES - self.attaches.iter().map(|a| a.under.len()).sum::<usize>().min(PIECES);
+        let under = under.take(room).map(|p| p.part(reach)).collect();
+        self.open(reach, when);
+        self.attaches.push(Attach { at, when, stack, ended: false, segment: None, under });
+    }
+
+    /// Attachments at such addresses are no longer what is there. What lay below them may still be.
+    pub(crate) fn forget_attached(&mut self, at: impl Fn(u64) -> bool) {
+        self.attaches.retain_mut(|attach| {
+            attach.ended |= at(attach.at);
+            !attach.ended || !attach.under.is_empty()
+        });
+    }
+
+    /// The kernel removes every part of that attachment that lies where the attachment put it (`ksys_shmdt`).
+    pub(crate) fn detach(&mut self, at: u64, when: Span) {
+        self.forget_attached(|attached| attached == at);
+        let mut object = None;
+        let mut parts = Vec::new();
+        for piece in self.pieces.overlapping(Extent { start: at, end: u64::MAX }) {
+            let Some(origin) = &piece.origin else { continue };
+            let attached = piece.traits.has(Traits::ATTACHED) || is_segment(origin.path.as_deref());
+            let placed = piece.extent.start.checked_sub(at) == Some(piece.offset);
+            if attached && placed && origin.backing == *object.get_or_insert(origin.backing) {
+                parts.push((piece.extent, piece.born));
+            }
+        }
+        // What is open before the first of them may be of another segment, and then these stay.
+        let Some(first) = parts.first().map(|(extent, _)| *extent) else { return };
+        let before = Extent { start: at, end: first.start };
+        let unclear = self.open.iter().any(|o| o.open() && o.extent.overlaps(before));
+        for (extent, born) in parts {
+            if unclear || born.end >= when.begin {
+                self.put_in_doubt(extent, when);
+            } else {
+                self.clear(extent, when);
+            }
+        }
+    }
+
+    /// Which segments were attached, as a list of mappings shows.
+    pub(crate) fn recognise(&mut self, maps: &[Mapping]) {
+        for attach in self.attaches.iter_mut().filter(|attach| !attach.ended) {
+            let at = maps.partition_point(|mapping| mapping.extent.start < attach.at);
+            let first = maps.get(at).filter(|mapping| {
+                mapping.extent.start == attach.at
+                    && mapping.offset == 0
+                    && is_segment(mapping.path.as_deref())
+            });
+            attach.segment = first.map(|mapping| mapping.backing);
+        }
+    }
+
+    /// Puts back what lay where an attachment might have reached and did not.
+    pub(crate) fn uncover(
+        &mut self,
+        mapping: &Mapping,
+        origin: Option<&Arc<Origin>>,
+        when: Span,
+        younger: &RangeSet,
+    ) {
+        if self.attaches.iter().any(|a| a.shows(mapping)) {
+            return;
+        }
+        let unseen = self.loss > self.read;
+        let mut left = Vec::new();
+        for hole in self.pieces.holes(mapping.extent) {
+            for hole in younger.outside(hole) {
+                for attach in self.attaches.iter().filter(|a| a.when.end < when.begin) {
+                    let born = Span { begin: attach.when.begin, end: when.end };
+                    let under = attach.under.iter().filter(|p| p.extent.overlaps(hole));
+                    for piece in under.filter(|p| attach.left(p, mapping, unseen)) {
+                        let part = piece.part(hole);
+                        let inferred =
+                            if part.born.begin < self.loss { Traits::INFERRED } else { 0 };
+                        let traits = Traits(part.traits.0 | inferred);
+                        left.push(Piece { traits, born, origin: origin.cloned(), ..part });
+                    }
+                }
+            }
+        }
+        left.into_iter().for_each(|piece| self.pieces.insert(piece));
+    }
+}

@@ -370,11 +370,32 @@ fn code_that_was_unmapped_is_not_used_until_it_is_read_again() {
     let mut world = World::new();
     let first = world.unwinder.unwind(&stopped.raw()).unwrap().id;
     let extent = Extent::new(stopped.ip & !0xfff, 4096);
-    let late = Span::at(MonoTime(u64::MAX / 2));
-    let unmap = Lifecycle { when: late, tgid: stopped.tgid, change: Change::Unmap { extent } };
+    let when = Span::at(MonoTime(u64::MAX / 2 - 1));
+    let unmap = Lifecycle { when, tgid: stopped.tgid, change: Change::Unmap { extent } };
     world.unwinder.lifecycle(&unmap);
     // It is in fact still mapped: reading again finds it.
     assert_eq!(world.unwinder.unwind(&stopped.raw()).unwrap().id, first);
+}
+
+#[test]
+fn a_stack_from_before_its_code_was_unmapped_is_unwound_by_what_was_there() {
+    let Some(bench) = c_program(&[]) else { return };
+    let stopped = bench.stop([MMAP, LEN], 8192, &["program", "direct"]);
+    let mut world = World::new();
+    let first = world.unwinder.unwind(&stopped.raw()).unwrap().id;
+    let (bytes, raw) = (stopped.bytes.clone(), stopped.raw());
+    let raw = RawUserStack { bytes: &bytes, ..raw };
+    let (tgid, ip) = (stopped.tgid, stopped.ip);
+    // Nothing can be read again.
+    drop(stopped);
+    for page in [0, 4096] {
+        let extent = Extent::new((ip & !0xfff) + page, 4096);
+        let when = Span::at(MonoTime(raw.when.0 + page));
+        world.unwinder.lifecycle(&Lifecycle { when, tgid, change: Change::Unmap { extent } });
+    }
+    assert_eq!(world.unwinder.unwind(&raw).unwrap().id, first);
+    let later = RawUserStack { when: MonoTime(raw.when.0 + 1), ..raw };
+    assert_ne!(world.unwinder.unwind(&later).unwrap().id, first);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which processes have which code where: read lazily from `/proc`, kept current by lifecycle events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,11 +20,17 @@ const REREAD: Duration = Duration::from_secs(1);
 const BURST: Duration = Duration::from_millis(50);
 const SHARE: u32 = 50;
 
+/// Segments of one process that are no longer there and are still known. Stacks of a batch come after its calls, so that
+/// a library can be closed before a stack that leads through it is unwound.
+const PAST: usize = 64;
+
 #[derive(Clone, Debug)]
 struct Process {
     /// When its program began; stacks from before are another program's.
     since: MonoTime,
     segments: Vec<Segment>,
+    /// What was there, until when.
+    past: VecDeque<(MonoTime, Segment)>,
     /// Before the list was read; `None` when it was not.
     read: Option<MonoTime>,
     /// Code was mapped after that.
@@ -40,6 +46,7 @@ impl Process {
         Self {
             since,
             segments: Vec::new(),
+            past: VecDeque::new(),
             read: None,
             stale: false,
             credit: BURST,
@@ -139,6 +146,14 @@ impl Processes {
         modules: &mut Modules,
     ) -> Option<Binding> {
         let process = self.all.get_mut(&tgid)?;
+        let past =
+            |(until, s): &&mut (MonoTime, Segment)| when <= *until && s.extent.contains(address);
+        if let Some((_, segment)) = process.past.iter_mut().find(past) {
+            if matches!(segment.binding, Binding::Unbound) {
+                segment.binding = modules.bind(tgid, process.since.0, segment);
+            }
+            return Some(segment.binding);
+        }
         let Some(index) = process.find(address) else {
             // What cannot be read again is as it was, and the address unknown.
             return if process.may_read_again(when) && self.read_again(tgid).is_ok() {
@@ -202,8 +217,11 @@ impl Processes {
             // The rest of a segment that was cut is read again, too.
             process.stale = true;
             let before = process.segments.len();
-            process.segments.retain(|s| !s.extent.overlaps(extent));
+            let gone = process.segments.extract_if(first.., |s| s.extent.overlaps(extent));
+            process.past.extend(gone.map(|segment| (when, segment)));
             self.weight -= before - process.segments.len();
+            let beyond = process.past.len().saturating_sub(PAST);
+            process.past.drain(..beyond);
         }
     }
 

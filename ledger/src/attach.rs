@@ -21,6 +21,8 @@ pub(crate) struct Attach {
     ended: bool,
     /// The segment, once a list showed its first page.
     segment: Option<Backing>,
+    /// What the list shows of a segment that begins there is of this one.
+    sole: bool,
     /// What lay where it may reach, and nothing ended since: what it did not replace is still there.
     pub(crate) under: Vec<Piece>,
 }
@@ -28,16 +30,24 @@ pub(crate) struct Attach {
 impl Attach {
     /// Whether `mapping` is surely a part of the segment, which is attached from its beginning on.
     pub(crate) fn shows(&self, mapping: &Mapping) -> bool {
-        let begins = |start: u64, offset| start.checked_sub(offset) == Some(self.at);
         let same = |piece: &Piece| {
             let backing = piece.origin.as_ref().map(|origin| origin.backing);
             piece.extent.overlaps(mapping.extent)
-                && begins(piece.extent.start, piece.offset)
+                && self.began(piece)
                 && backing == Some(mapping.backing)
         };
-        self.segment == Some(mapping.backing)
-            && begins(mapping.extent.start, mapping.offset)
-            && (mapping.extent.start == self.at || !self.under.iter().any(same))
+        mapping.extent.start.checked_sub(mapping.offset) == Some(self.at)
+            && is_segment(mapping.path.as_deref())
+            && !self.ended
+            && (mapping.extent.start == self.at
+                || self.sole
+                    && self.segment == Some(mapping.backing)
+                    && !self.under.iter().any(same))
+    }
+
+    /// Whether `piece` is of an object that is mapped from there on.
+    fn began(&self, piece: &Piece) -> bool {
+        piece.extent.start.checked_sub(piece.offset) == Some(self.at)
     }
 
     /// Whether `mapping`, which is of no new segment, can be what `piece` was.
@@ -45,8 +55,8 @@ impl Attach {
         let path = piece.origin.as_ref().and_then(|origin| origin.path.as_deref());
         let placed = piece.offset_of(mapping.extent.start) == mapping.offset;
         // It cannot be told from the same segment when that began there before, nor from any without its first page.
-        let alike = self.segment.is_none_or(|segment| segment == mapping.backing)
-            && piece.extent.start.checked_sub(piece.offset) == Some(self.at);
+        let alike =
+            self.segment.is_none_or(|segment| segment == mapping.backing) && self.began(piece);
         !contradicts(piece, mapping, unseen)
             && (!is_segment(mapping.path.as_deref()) || is_segment(path) && placed && !alike)
     }
@@ -88,23 +98,32 @@ impl Space {
             }
             end = piece.extent.end;
         }
+        let later = |a: &&Attach| !replaces && !a.ended && a.at > at && a.when.end < when.begin;
+        let behind = self.attaches.iter().filter(later).map(|a| a.at).fold(behind, u64::min);
         let reach = Extent { start: at, end: behind };
         let known = |p: &&Piece| !p.traits.has(Traits::DOUBTED) && p.born.end < when.begin;
-        let earlier = self.attaches.iter().flat_map(|a| &a.under);
-        let under = earlier.filter(|p| p.extent.overlaps(reach));
+        // What an earlier one could not be told from stays unknown.
+        let earlier = self.attaches.iter().flat_map(|a| a.under.iter().map(move |p| (a, p)));
+        let earlier = earlier.filter(|(a, p)| p.extent.overlaps(reach) && !a.began(p));
+        let under = earlier.map(|(_, piece)| piece);
         let under = under.chain(self.pieces.overlapping(reach).filter(known));
         let room = PIECES - self.attaches.iter().map(|a| a.under.len()).sum::<usize>().min(PIECES);
         let under = under.take(room).map(|p| p.part(reach)).collect();
         self.open(reach, when);
-        self.attaches.push(Attach { at, when, stack, ended: false, segment: None, under });
+        self.attaches.push(Attach {
+            at,
+            when,
+            stack,
+            ended: false,
+            segment: None,
+            sole: false,
+            under,
+        });
     }
 
     /// Attachments at such addresses are no longer what is there. What lay below them may still be.
     pub(crate) fn forget_attached(&mut self, at: impl Fn(u64) -> bool) {
-        self.attaches.retain_mut(|attach| {
-            attach.ended |= at(attach.at);
-            !attach.ended || !attach.under.is_empty()
-        });
+        self.attaches.iter_mut().for_each(|attach| attach.ended |= at(attach.at));
     }
 
     /// The kernel removes every part of that attachment that lies where the attachment put it (`ksys_shmdt`).
@@ -133,16 +152,18 @@ impl Space {
         }
     }
 
-    /// Which segments were attached, as a list of mappings shows.
+    /// Which segments were attached, as a list of mappings shows. What is left of one that ended before a list showed it,
+    /// or that grew, cannot be told from a part of another one.
     pub(crate) fn recognise(&mut self, maps: &[Mapping]) {
-        for attach in self.attaches.iter_mut().filter(|attach| !attach.ended) {
+        let sole = self.attaches.iter().all(|attach| !attach.ended)
+            && self.moves.iter().all(|moved| moved.when.end < self.read);
+        for attach in &mut self.attaches {
             let at = maps.partition_point(|mapping| mapping.extent.start < attach.at);
             let first = maps.get(at).filter(|mapping| {
-                mapping.extent.start == attach.at
-                    && mapping.offset == 0
-                    && is_segment(mapping.path.as_deref())
+                mapping.extent.start == attach.at && is_segment(mapping.path.as_deref())
             });
             attach.segment = first.map(|mapping| mapping.backing);
+            attach.sole = sole;
         }
     }
 

@@ -116,6 +116,21 @@ static void attach_over(void)
 	holds_among(me, "site_under", a + 2 * LEN, 2 * LEN, 2 * LEN - MiB, 2 * LEN - MiB);
 	gone(me, "site_over");
 	stand();
+
+	phase("two at once");
+	holds(me, "site_under", a, LEN, LEN);
+	holds_among(me, "site_under", a + 2 * LEN, 2 * LEN, 2 * LEN - MiB, 2 * LEN - MiB);
+	for (int i = 1; i <= 2; i++) {
+		id = shmget(IPC_PRIVATE, LEN, 0600);
+		if (id < 0)
+			die("shmget");
+		s = site_attach(id);
+		if (shmctl(id, IPC_RMID, NULL))
+			die("IPC_RMID");
+		touch(s, i * MiB);
+		holds(me, "site_attach", s, LEN, i * MiB);
+	}
+	stand();
 }
 
 SITE static char *site_object_file(int fd, int flags)

@@ -240,6 +240,18 @@ fn what_lay_beyond_an_attachment_that_is_gone_keeps_its_owner() {
 }
 
 #[test]
+fn segments_attached_one_below_the_other_are_each_their_callers() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 3, of: None });
+    world.call(1, Call::Attach { segment: 5, pages: 3 });
+    world.call(1, Call::Unmap { at: 0, pages: 3 });
+    world.call(1, Call::Attach { segment: 6, pages: 2 });
+    world.check_no_wrong_answer(1, world.now());
+    world.scan(1);
+    world.check_exact(1, false);
+}
+
+#[test]
 fn what_an_attachment_did_not_reach_keeps_its_owner() {
     let mut world = World::new();
     world.call(1, Call::Map { pages: 6, of: None });

@@ -38,8 +38,9 @@ pub(crate) fn next(kernel: &Kernel, bytes: [u8; 5]) -> Next {
         12 => Call::Move { at, old: 0, new: 1 + b % 2, keep: false },
         13 => Call::MoveFixed { at, old: 1 + b % 3, new: 1 + c % 3, to: (a + b) % 12, keep: false },
         14 => Call::Brk { pages: a % 8 },
-        15 if who > 128 => Call::AttachOver { at, segment: 7 + pages, pages },
-        15 => Call::Attach { segment: 5 + c % 2, pages },
+        // Whoever attaches a segment attaches all of it.
+        15 if who > 128 => Call::AttachOver { at, segment: 4 + 2 * pages + c % 2, pages },
+        15 => Call::Attach { segment: 4 + 2 * pages + c % 2, pages },
         16 => Call::Detach { at },
         17 => Call::FailMapFixed { at, pages, removed: c % 3 },
         18 => Call::FailUnmap { at, pages, removed: c % 3 },

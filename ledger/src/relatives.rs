@@ -1,9 +1,10 @@
 //! Anonymous pages that fork left in common: the oldest relative that still has such a page owns it.
 //!
 //! The kernel says of a page whether it is mapped by one space alone. A page that is not is in some relative too: it
-//! is found there by interval and offset, also where either has moved it. Of two relatives that is exact. Of more it
-//! is a lower bound of what is one's own: two of them may have in common what a third has another page of. And so it
-//! is where an interval was lost: what cannot be found may still be an older relative's.
+//! is found there by interval and offset, also where either has moved it. That is exact of the oldest that has it mapped,
+//! whose pages are its own whoever else has them, and of two relatives. Of more it is a lower bound of what is the younger ones' own: two
+//! of them may have in common what a third has another page of. And so it is where an interval was lost, or an older
+//! relative was not scanned yet: what cannot be found may still be an older relative's.
 
 use std::collections::BTreeMap;
 
@@ -39,6 +40,8 @@ struct Copied<'a> {
 pub(crate) struct Relatives<'a> {
     /// Scans of those that are older.
     older: Vec<&'a Copied<'a>>,
+    /// Some older one was not scanned yet.
+    unread: bool,
     count: usize,
 }
 
@@ -70,9 +73,11 @@ impl<'a> Families<'a> {
 
     pub(crate) fn relatives(&'a self, space: &Space) -> Relatives<'a> {
         let members = self.members.get(&space.family).map_or(&[][..], Vec::as_slice);
-        let older = members.iter().take_while(|id| **id < space.id);
-        let older = older.filter_map(|id| self.copies.get(id)).collect();
-        Relatives { older, count: members.len().saturating_sub(1) }
+        let before = members.partition_point(|id| *id < space.id);
+        let older = members[..before].iter().filter_map(|id| self.copies.get(id));
+        let older: Vec<_> = older.collect();
+        let unread = older.len() < before;
+        Relatives { older, unread, count: members.len().saturating_sub(1) }
     }
 }
 
@@ -92,22 +97,25 @@ impl<'a> Copied<'a> {
         Self { scan, pieces, lost }
     }
 
-    /// Offsets in `from..to` of an interval at which it has common pages.
-    fn common(&self, id: IntervalId, from: u64, to: u64, found: &mut Vec<(u64, u64)>) {
+    /// Adds the offsets in `from..to` of an interval at which it has common pages. Whether it has any of that mapped.
+    fn common(&self, id: IntervalId, from: u64, to: u64, found: &mut Vec<(u64, u64)>) -> bool {
         let mut first = self.pieces.partition_point(|(p, _)| (p.id, p.offset) < (id, from));
         while first > 0 && self.pieces[first - 1].0.id == id && self.pieces[first - 1].1 > from {
             first -= 1;
         }
         let pieces = self.pieces[first..].iter().map(|(p, _)| *p);
+        let mut mapped = false;
         for piece in pieces.take_while(|p| p.id == id && p.offset < to) {
             let at = |offset: u64| {
                 piece.extent.start.saturating_add(offset.saturating_sub(piece.offset))
             };
             let part = piece.extent.intersect(Extent { start: at(from), end: at(to) });
+            mapped |= !part.is_empty();
             for (run, _) in self.scan.pages.runs(part).filter(|(_, state)| common(*state)) {
                 found.push((piece.offset_of(run.start), piece.offset_of(run.end)));
             }
         }
+        mapped
     }
 }
 
@@ -117,9 +125,9 @@ impl Relatives<'_> {
         self.count == 0
     }
 
-    /// Whether none of them is older, as far as they were scanned.
+    /// Whether none of them is older.
     pub(crate) fn oldest(&self) -> bool {
-        self.older.is_empty()
+        self.older.is_empty() && !self.unread
     }
 
     /// Of the pages in `extent`, a part of `piece`, which are not exclusive: those that an older relative owns, or can
@@ -127,14 +135,17 @@ impl Relatives<'_> {
     pub(crate) fn common(&self, piece: &Piece, extent: Extent) -> Common {
         // An interval that a list of mappings began may be another one in a relative.
         let unseen = piece.traits.has(Traits::UNSEEN) && !self.oldest();
-        let joint = if unseen || self.older.iter().any(|o| o.lost) {
-            extent.len()
-        } else {
-            let (from, to) = (piece.offset_of(extent.start), piece.offset_of(extent.end));
-            let mut found = Vec::new();
-            self.older.iter().for_each(|o| o.common(piece.id, from, to, &mut found));
-            RangeSet::union(found).bytes().min(extent.len())
-        };
-        Common { joint, guessed: self.count > 1 }
+        let several = self.count > 1;
+        if unseen || self.unread || self.older.iter().any(|o| o.lost) {
+            return Common { joint: extent.len(), guessed: several || self.unread };
+        }
+        let (from, to) = (piece.offset_of(extent.start), piece.offset_of(extent.end));
+        let mut found = Vec::new();
+        let mut mapped = false;
+        for older in &self.older {
+            mapped |= older.common(piece.id, from, to, &mut found);
+        }
+        let joint = RangeSet::union(found).bytes().min(extent.len());
+        Common { joint, guessed: several && mapped }
     }
 }

@@ -47,7 +47,6 @@ static void three_generations(void)
 	child_hear(&line.next);
 	phase("the youngest wrote a quarter");
 	holds(me, "site_family", line.at, LEN, LEN);
-	bounds_will_do();
 	holds_alone(c.pid, "site_family", line.at, LEN, 0);
 	bounds_will_do();
 	holds_alone(line.next.pid, "site_family", line.at, LEN, LEN / 4);
@@ -59,7 +58,6 @@ static void three_generations(void)
 	child_step(&c);
 	phase("the middle one wrote half");
 	holds(me, "site_family", line.at, LEN, LEN);
-	bounds_will_do();
 	holds_alone(c.pid, "site_family", line.at, LEN, LEN / 2);
 	bounds_will_do();
 	holds_alone(line.next.pid, "site_family", line.at, LEN, LEN / 4);
@@ -99,7 +97,6 @@ static void the_parent_dies_first(void)
 	char *at = (char *)parent.told;
 	phase("both live");
 	holds(parent.pid, "site_estate", at, LEN, LEN);
-	bounds_will_do();
 	holds_alone(heir.pid, "site_estate", at, LEN, 0);
 	bounds_will_do();
 	joint(heir.pid, "anon", LEN);
@@ -108,7 +105,6 @@ static void the_parent_dies_first(void)
 	child_stop(&parent);
 	phase("the heir owns all");
 	holds(heir.pid, "site_estate", at, LEN, LEN);
-	bounds_will_do();
 	stand();
 
 	child_stop(&heir);
@@ -179,8 +175,59 @@ static void both_write(void)
 	stand();
 }
 
+static size_t written;
+
+static uintptr_t write_some(int step, void *at)
+{
+	(void)step;
+	touch(at, written);
+	return 0;
+}
+
+// A server that forks its workers: what is common is the oldest one's, however many have it.
+static void preforked(void)
+{
+	enum { WORKERS = 8 };
+	pid_t me = getpid();
+	struct child workers[WORKERS];
+	char *at = small_pages(site_family(NULL, LEN, 0), LEN);
+	touch(at, LEN);
+	for (size_t i = 0; i < WORKERS; i++) {
+		written = i * MiB;
+		child_start(&workers[i], write_some, at);
+	}
+	phase("each worker wrote another part");
+	holds(me, "site_family", at, LEN, LEN);
+	for (size_t i = 0; i < WORKERS; i++) {
+		holds_alone(workers[i].pid, "site_family", at, LEN, i * MiB);
+		bounds_will_do();
+		joint(workers[i].pid, "anon", LEN - i * MiB);
+	}
+	stand();
+
+	munmap(at, LEN / 2);
+	phase("the parent let half go");
+	holds(me, "site_family", at + LEN / 2, LEN / 2, LEN / 2);
+	// The first worker wrote nothing, and has all of what was common.
+	inherits(workers[0].pid, "site_family", at, LEN, LEN / 2);
+	bounds_will_do();
+	joint(workers[0].pid, "anon", LEN / 2);
+	for (size_t i = 1; i < WORKERS; i++) {
+		holds_alone(workers[i].pid, "site_family", at, LEN, i * MiB);
+		bounds_will_do();
+	}
+	stand();
+
+	for (size_t i = 0; i < WORKERS; i++)
+		child_stop(&workers[i]);
+	phase("without workers");
+	holds(me, "site_family", at + LEN / 2, LEN / 2, LEN / 2);
+	stand();
+}
+
 const struct play FORKS[] = {{"three_generations", three_generations},
 			     {"the_parent_dies_first", the_parent_dies_first},
 			     {"the_child_unmaps", the_child_unmaps},
 			     {"both_write", both_write},
+			     {"preforked", preforked},
 			     {0}};

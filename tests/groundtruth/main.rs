@@ -54,6 +54,7 @@ cases! {
     the_heir_owns_what_its_parent_left => "the_parent_dies_first",
     a_child_that_unmaps_takes_nothing_from_its_parent => "the_child_unmaps",
     two_who_write_have_their_own => "both_write",
+    what_workers_have_in_common_is_their_parents => "preforked",
     a_sysv_segment_is_owned_by_one_and_shared_by_two => "sysv_segment",
     a_segment_over_a_mapping_takes_as_much_as_it_is_long => "attach_over",
     a_memfd_is_there_once => "memfd",

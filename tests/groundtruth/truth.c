@@ -133,6 +133,14 @@ void holds_alone(pid_t pid, const char *site, const void *at, size_t len, size_t
 	e->resident += own;
 }
 
+void inherits(pid_t pid, const char *site, const void *at, size_t len, size_t own)
+{
+	must(site, len, present(pid, at, len));
+	struct entry *e = owner(pid, site);
+	e->reserved += len;
+	e->resident += own;
+}
+
 void gone(pid_t pid, const char *site)
 {
 	owner(pid, site);

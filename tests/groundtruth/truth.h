@@ -40,6 +40,8 @@ void holds_counted(pid_t pid, const char *site, const void *at, size_t len, size
 // The same where a relative has the pages too and owns what is common: `own` bytes are this
 // process' alone.
 void holds_alone(pid_t pid, const char *site, const void *at, size_t len, size_t own);
+// The same where all of it is in memory, and `own` bytes fall to this process by its age.
+void inherits(pid_t pid, const char *site, const void *at, size_t len, size_t own);
 void gone(pid_t pid, const char *site);
 // `site` maps and unmaps up to `most` bytes while the others stand still, and touches none of it.
 void comes_and_goes(pid_t pid, const char *site, size_t most);

@@ -103,7 +103,7 @@ kernels! {
             remap_over_another remap_and_leave remap_a_copy grow_and_shrink
             break_up_and_down large_blocks small_blocks thread_stacks named_memory
             one_space_two_processes exec_replaces vfork_and_exec zombie_leader three_generations
-            the_parent_dies_first the_child_unmaps both_write sysv_segment attach_over memfd
+            the_parent_dies_first the_child_unmaps both_write preforked sysv_segment attach_over memfd
             private_file shared_file pool huge_pages collapse zero_pages paged_out compat_calls compat_break
         ]
         late: [grow_and_shrink named_memory three_generations memfd shared_file]

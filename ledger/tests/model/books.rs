@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memprov_ledger::book::{ByKind, Closed, Kind, Sharing};
 use memprov_ledger::evidence::EvidenceClass;
-use memprov_ledger::identity::{ObjectKey, PAGE};
+use memprov_ledger::identity::{ObjectKey, PAGE, Tgid};
 use memprov_ledger::space::Space;
 use proptest::proptest;
 
@@ -162,4 +162,28 @@ fn bytes_of_kinds_are_apart() {
     let owned: Vec<(Kind, u64)> = closed.books.iter().map(|b| (b.kind, b.owned / PAGE)).collect();
     let expected = [(Kind::Anon, 1), (Kind::File, 1), (Kind::Shmem, 0), (Kind::Swap, 1)];
     assert_eq!(owned, expected);
+}
+
+#[test]
+fn the_oldest_of_many_is_exact_and_who_was_not_scanned_may_own_what_is_common() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 3, of: None });
+    (0..3).for_each(|at| world.call(1, Call::Write { at }));
+    (2..5).for_each(|child| world.call(1, Call::Fork { child }));
+    let closed = |world: &World, tgid| {
+        let space = world.watch.ledger.space(Tgid(tgid)).expect("it lives");
+        world.watch.ledger.sharing().close(space).expect("it was scanned")
+    };
+    let rows = |world: &World, tgid| -> Vec<_> {
+        let rows = closed(world, tgid).rows.into_values();
+        rows.filter(|row| row.reserved == 3 * PAGE)
+            .map(|row| (row.owned.rss(), row.pages))
+            .collect()
+    };
+    // The oldest one's only list is from before it had relatives.
+    world.scan(3);
+    assert_eq!(rows(&world, 3), [(0, EvidenceClass::Inferred)]);
+    world.scan_all();
+    assert_eq!(rows(&world, 1), [(3 * PAGE, EvidenceClass::Exact)]);
+    assert_eq!(rows(&world, 4), [(0, EvidenceClass::Inferred)]);
 }

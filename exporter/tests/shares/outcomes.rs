@@ -118,7 +118,7 @@ fn a_report_about_nobody_sampled_has_no_such_section() {
 fn where_a_page_lies_is_taken_from_the_newest_reading_where_the_sample_does_not_tell_it() {
     let mut fuser = fuser(&["a"]);
     let extent = Extent::new(address(0), 1 << 20);
-    let range = NodeRange { extent, policy: Policy::Default, nodes: vec![(1, 4096)] };
+    let range = NodeRange { extent, policy: Policy::Default, nodes: vec![(1, 1 << 20)] };
     let when = Span { begin: MonoTime(BEGIN - 400), end: MonoTime(BEGIN - 300) };
     let placed = Placed { when, tgid: PID, ranges: Some([range].into()), ..Placed::default() };
     drop(fuser.apply(Line::Evidence(Evidence::Placed(Box::new(placed)))));

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use crate::identity::{Extent, Tgid};
 use crate::time::{MonoTime, Span};
 
+/// Nodes of one host at most: `MAX_NUMNODES` is `1 << CONFIG_NODES_SHIFT`, of 10 at most (kernel `arch/*/Kconfig`).
+const NODES: u32 = 1 << 10;
+
 /// What one reading of a process said: `ranges` or `drawn`, or neither.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -25,7 +28,7 @@ pub struct Placed {
     pub ran: Option<Ran>,
 }
 
-/// How many bytes of a range lie on each node. Which of its pages those are is not told, unless all lie on one.
+/// How many bytes of a range lie on each node. Which of its pages those are is told only where all are on one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeRange {
@@ -107,7 +110,12 @@ impl NodeRange {
     /// Bytes on all nodes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.nodes.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        self.checked().unwrap_or(u64::MAX)
+    }
+
+    /// The same; `None` where they are no number of 64 bits.
+    fn checked(&self) -> Option<u64> {
+        self.nodes.iter().try_fold(0u64, |sum, (_, bytes)| sum.checked_add(*bytes))
     }
 }
 
@@ -126,6 +134,15 @@ impl Placed {
         if ranges.iter().any(|range| unordered(&range.nodes)) {
             return Some("nodes out of order");
         }
+        if ranges.iter().any(|range| range.checked().is_none()) {
+            return Some("more bytes than there are");
+        }
+        let of_ran = self.ran.iter().flat_map(|ran| ran.by_node.iter().map(|(node, _)| *node));
+        let of_drawn = self.drawn.iter().flat_map(|drawn| drawn.iter().map(|(_, node)| *node));
+        let of_ranges = ranges.iter().flat_map(|range| range.nodes.iter().map(|(node, _)| *node));
+        if of_ranges.chain(of_drawn).chain(of_ran).any(|node| node >= NODES) {
+            return Some("a node that no kernel has");
+        }
         let ran = self.ran.as_ref()?;
         if unordered(&ran.by_node) {
             return Some("nodes out of order");
@@ -133,14 +150,15 @@ impl Placed {
         (ran.since > self.when.end).then_some("time that ran backwards")
     }
 
-    /// The node of the page that holds an address, where all of its range lies on one.
+    /// The node of the page that holds an address, where all of its range was counted and lies on one: which pages of a range
+    /// are counted is not told.
     #[must_use]
     pub fn node_of(&self, address: u64) -> Option<u32> {
         let ranges = self.ranges.as_deref()?;
         let at = ranges.partition_point(|range| range.extent.end <= address);
         let range = ranges.get(at).filter(|range| range.extent.contains(address))?;
         match range.nodes.as_slice() {
-            [(node, bytes)] if *bytes > 0 => Some(*node),
+            [(node, bytes)] if *bytes >= range.extent.len() => Some(*node),
             _ => None,
         }
     }
@@ -169,18 +187,37 @@ mod tests {
         assert_eq!(of(&[range(0, 9, &[]), range(8, 8, &[])]).fault(), Some("ranges overlap"));
         let twice = of(&[range(0, 8, &[(1, 4), (1, 4)])]);
         assert_eq!(twice.fault(), Some("nodes out of order"));
+        let all = of(&[range(0, 8, &[(0, u64::MAX), (1, 1)])]);
+        assert_eq!(all.fault(), Some("more bytes than there are"));
         let ran = Ran { since: MonoTime(1), by_node: [(0, 1)].into() };
         let early = Placed { ran: Some(ran), ..good };
         assert_eq!(early.fault(), Some("time that ran backwards"));
     }
 
     #[test]
+    fn no_evidence_names_more_nodes_than_kernels_have() {
+        let beyond = Some("a node that no kernel has");
+        for (node, fault) in [(1023, None), (1024, beyond), (u32::MAX, beyond)] {
+            let ran = Some(Ran { since: MonoTime(0), by_node: [(node, 1)].into() });
+            assert_eq!(Placed { ran, ..Placed::default() }.fault(), fault);
+            let drawn = Some([(7, node)].into());
+            assert_eq!(Placed { drawn, ..Placed::default() }.fault(), fault);
+            assert_eq!(of(&[range(0, 8, &[(0, 1), (node, 1)])]).fault(), fault);
+        }
+    }
+
+    #[test]
     fn a_page_has_a_node_only_where_its_whole_range_lies_on_one() {
-        let placed =
-            of(&[range(0, 8, &[(3, 8)]), range(8, 8, &[(0, 4), (1, 4)]), range(32, 8, &[])]);
+        let placed = of(&[
+            range(0, 8, &[(3, 8)]),
+            range(8, 8, &[(0, 4), (1, 4)]),
+            range(32, 8, &[]),
+            range(40, 8, &[(3, 7)]),
+        ]);
         let asked = [0, 7, 8, 16, 20, 32, 99];
         let told = asked.map(|address| placed.node_of(address));
         assert_eq!(told, [Some(3), Some(3), None, None, None, None, None]);
+        assert_eq!(placed.node_of(40), None, "a page of it was not counted, and may be this one");
         assert_eq!(Placed::default().node_of(0), None);
     }
 }

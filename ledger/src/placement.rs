@@ -23,17 +23,17 @@ const KEPT: usize = 10;
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     seen: Option<Arc<Placed>>,
-    /// No event lay between the begin of the scan before it and the reading.
-    quiet: bool,
+    /// Span of the scan that the reading followed with no event and no loss between.
+    beside: Option<Span>,
     ran: VecDeque<(MonoTime, Ran)>,
     total: BTreeMap<u32, u64>,
 }
 
 impl Placement {
-    fn take(&mut self, seen: &Placed, quiet: bool) {
+    fn take(&mut self, seen: &Placed, beside: Option<Span>) {
         if seen.ranges.is_some() || seen.drawn.is_some() {
             self.seen = Some(Arc::new(seen.clone()));
-            self.quiet = quiet;
+            self.beside = beside;
         }
         // A first reading, or too many threads: what was known is of another time. Sums begin anew with it, so that nobody
         // who takes differences counts twice.
@@ -45,6 +45,10 @@ impl Placement {
         for (node, time) in ran.by_node.iter() {
             let sum = self.total.entry(*node).or_default();
             *sum = sum.saturating_add(*time);
+        }
+        // A reading between did not arrive: times from before the hole are of another window.
+        if self.ran.back().is_some_and(|(end, _)| *end < ran.since) {
+            self.ran.clear();
         }
         self.ran.push_back((seen.when.end, ran.clone()));
         while self.ran.len() > KEPT {
@@ -134,7 +138,7 @@ impl ByNode {
 
 impl Ledger {
     /// The node of the page that an access went to, as the newest reading of its process told: of a mapping that is older,
-    /// and where all of its range lies on one node.
+    /// and where all of its range was counted on one node.
     #[must_use]
     pub fn node_of(&self, access: &Access) -> Option<u32> {
         let (space, address) = (self.space(access.tgid?)?, access.address?);
@@ -151,7 +155,8 @@ impl Ledger {
         let space = self.by_tgid.get(&seen.tgid).and_then(|id| self.spaces.get_mut(id));
         if let Some(space) = space.filter(|space| space.born <= seen.when.begin) {
             let quiet = space.still_since_scan() && space.lossless_since_scan();
-            space.placement.take(seen, quiet);
+            let beside = space.scan.as_ref().filter(|_| quiet).map(|scan| scan.when);
+            space.placement.take(seen, beside);
         }
     }
 }
@@ -176,7 +181,7 @@ impl Sharing<'_> {
             }
         }
         let Some(ranges) = seen.ranges.as_deref() else { return };
-        let still = scan.exact() && space.placement.quiet;
+        let still = scan.exact() && space.placement.beside == Some(scan.when);
         let mut placed: BTreeMap<Claim, u64> = BTreeMap::new();
         for range in ranges {
             let mut own: BTreeMap<Claim, u64> = BTreeMap::new();
@@ -215,10 +220,24 @@ mod tests {
     fn a_reading_that_lacks_threads_ends_what_is_known_of_where_they_ran() {
         let seen = |end, ran| Placed { when: Span::at(MonoTime(end)), ran, ..Placed::default() };
         let mut known = Placement::default();
-        known.take(&seen(9, Some(Ran { since: MonoTime(5), by_node: [(1, 3)].into() })), true);
+        known.take(&seen(9, Some(Ran { since: MonoTime(5), by_node: [(1, 3)].into() })), None);
         assert!(known.ran().is_some());
-        known.take(&seen(12, None), true);
+        known.take(&seen(12, None), None);
         assert!(known.ran().is_none() && known.total().is_empty());
+    }
+
+    #[test]
+    fn where_threads_ran_is_told_of_a_time_without_a_hole() {
+        let mut known = Placement::default();
+        let mut told = |since, end| {
+            let ran = Some(Ran { since: MonoTime(since), by_node: [(1, 3)].into() });
+            let when = Span::at(MonoTime(end));
+            known.take(&Placed { when, ran, ..Placed::default() }, None);
+            known.ran().map(|(when, by_node)| (when.begin.0, when.end.0, by_node[&1]))
+        };
+        assert_eq!(told(5, 9), Some((5, 9, 3)));
+        assert_eq!(told(8, 12), Some((5, 12, 6)), "threads are read before a reading ends");
+        assert_eq!(told(20, 24), Some((20, 24, 3)), "the reading up to 20 did not arrive");
     }
 
     fn told(own: u64, present: u64, nodes: &[(u32, u64)]) -> (Vec<(u32, u64, u64)>, u64, bool) {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use memprov_ledger::book::Closed;
 use memprov_ledger::evidence::{
-    Backing, Change, Counters, Evidence, Fault, Gap, Lifecycle, MapFlags, Mapping, Residency,
-    StackRef, Stream, Total,
+    Access, Backing, Change, Counters, Evidence, Fault, Gap, Lifecycle, MapFlags, Mapping,
+    NodeRange, Placed, Policy, Ran, Residency, StackRef, Stream, Total,
 };
 use memprov_ledger::identity::{Extent, ObjectKey, PAGE, StackId, StartTicks, Tgid};
 use memprov_ledger::ledger::Ledger;
@@ -166,6 +167,32 @@ fn residency() -> impl Strategy<Value = Residency> {
         )
 }
 
+/// Ranges in order most of the time, from `base` on.
+pub(crate) fn placed(base: u64) -> impl Strategy<Value = Placed> {
+    let node = prop_oneof![9 => 0u32..3, 1 => any::<u32>()];
+    let nodes = prop::collection::vec((node, number()), 0..4);
+    let range = (prop_oneof![9 => 0u64..3, 1 => number()], 0u64..24, nodes, any::<bool>());
+    let ranges = prop::collection::vec(range, 0..5).prop_map(move |ranges| {
+        let mut at = base;
+        let range = |(gap, quarters, mut nodes, sort): (u64, u64, Vec<(u32, u64)>, bool)| {
+            let start = at.saturating_add(gap.saturating_mul(PAGE));
+            let extent = Extent::new(start, quarters * PAGE / 4);
+            at = extent.end;
+            if sort {
+                nodes.sort_unstable();
+                nodes.dedup_by_key(|(node, _)| *node);
+            }
+            NodeRange { extent, policy: Policy::Default, nodes }
+        };
+        ranges.into_iter().map(range).collect::<Vec<NodeRange>>().into()
+    });
+    let drawn = prop::collection::vec((number(), 0u32..3), 0..5).prop_map(Into::into);
+    let ran = (number(), prop::collection::vec((any::<u32>(), number()), 0..2));
+    let ran = ran.prop_map(|(since, times)| Ran { since: MonoTime(since), by_node: times.into() });
+    (span(), tgid(), prop::option::of(ranges), prop::option::of(drawn), prop::option::of(ran))
+        .prop_map(|(when, tgid, ranges, drawn, ran)| Placed { when, tgid, ranges, drawn, ran })
+}
+
 fn evidence() -> impl Strategy<Value = Evidence> {
     let fault = (span(), tgid(), number(), any::<[bool; 2]>(), stack(), any::<f64>()).prop_map(
         |(when, tgid, address, [write, present], stack, probability)| {
@@ -188,9 +215,22 @@ fn evidence() -> impl Strategy<Value = Evidence> {
             .prop_map(|(when, tgid, change)| Evidence::Lifecycle(Lifecycle { when, tgid, change })),
         3 => residency().prop_map(|seen| Evidence::Residency(Box::new(seen))),
         3 => fault,
+        2 => placed(0).prop_map(|seen| Evidence::Placed(Box::new(seen))),
         1 => total,
         1 => gap,
     ]
+}
+
+/// Bounds by node never leave what an owner has resident.
+pub(crate) fn assert_placed_within(closed: &Closed) {
+    for row in closed.rows.values() {
+        let Some(nodes) = &row.nodes else { continue };
+        let resident = row.owned.rss();
+        let bounds: Vec<(u32, u64, u64)> = nodes.bounds(resident).collect();
+        assert!(bounds.iter().all(|(_, lo, hi)| lo <= hi && *hi <= resident), "{row:?}");
+        assert!(bounds.iter().map(|(_, lo, _)| lo).sum::<u64>() <= resident, "{row:?}");
+        assert!(nodes.unplaced <= resident, "{row:?}");
+    }
 }
 
 proptest! {
@@ -214,6 +254,8 @@ proptest! {
         let (tgid, address, when) = asked;
         let first = ledger.owner_of(tgid, address, when);
         assert_eq!(first, ledger.owner_of(tgid, address, when));
+        let access = Access { tgid: Some(tgid), address: Some(address), ..Access::default() };
+        assert!(ledger.node_of(&access).is_none_or(|node| node < 1024));
         let sharing = ledger.sharing();
         let spaces: Vec<&Space> = ledger.spaces().collect();
         assert!(spaces.len() <= 8, "no space without a process: {}", spaces.len());
@@ -225,6 +267,7 @@ proptest! {
                 for book in &closed.books {
                     assert!(book.lo <= book.hi, "{book:?}");
                 }
+                assert_placed_within(&closed);
             }
         }
         let shared = sharing.shared(&spaces);

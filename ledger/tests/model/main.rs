@@ -11,6 +11,7 @@ mod kernel;
 mod lives;
 mod long;
 mod loss;
+mod placement;
 mod races;
 mod readings;
 mod recall;

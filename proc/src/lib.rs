@@ -17,7 +17,7 @@
 //! | `PID/smaps_rollup` | [`Proc::rollup`] | 46 ns a present page |
 //! | `PID/smaps` | [`Proc::smaps_text`] and [`smaps::entries`]; [`Scanner::scan`] where `status` is approximate | 46 ns a present page, 4 µs a mapping |
 //! | `PID/numa_maps` | [`numa_maps::lines`]; [`Placer::read`] on hosts with several nodes | 72 ns a present page, 4 µs a mapping |
-//! | `move_pages` without a place to move to | [`move_pages::query`] | 0.17 µs a page |
+//! | `move_pages` without a place to move to | [`Placer::read`] | 0.17 µs a page |
 //! | `PID/task/TID/stat` | [`Placer::read`] | 20 µs a thread |
 //! | `memory.stat` and other files of a cgroup | [`memcg::Memcg::charge`] | 0.2 ms, and a sum over CPUs where it is due |
 //! | `meminfo`, `node/nodeN` | [`Proc::meminfo`], [`Proc::nodes`] | 30 µs a file |
@@ -44,7 +44,7 @@ mod memcg_files;
 pub mod meminfo;
 pub mod mountinfo;
 #[allow(unsafe_code, reason = "a system call that reads and writes through pointers")]
-pub mod move_pages;
+mod move_pages;
 mod node;
 pub mod numa_maps;
 mod pagemap;

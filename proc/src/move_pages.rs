@@ -9,48 +9,18 @@ use rustix::io::Errno;
 /// Pages of one call.
 const BATCH: usize = 1024;
 
-/// What the kernel says of one address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Its page lies on this node.
-    Node(u32),
-    /// Nothing is there now (`ENOENT`): never touched, or swapped out.
-    Absent,
-    /// It is no page that has a node (`EFAULT`): not mapped, or the zero page.
-    NoPage,
-    /// It may not be told (`EACCES`, `EPERM`).
-    Refused,
-    /// Another reason, an `errno`.
-    Failed(i32),
-}
-
-impl Place {
-    fn of(status: i32) -> Self {
-        match u32::try_from(status) {
-            Ok(node) => Self::Node(node),
-            Err(_) => match -i64::from(status) {
-                no if no == i64::from(libc::ENOENT) => Self::Absent,
-                no if no == i64::from(libc::EFAULT) => Self::NoPage,
-                no if no == i64::from(libc::EACCES) || no == i64::from(libc::EPERM) => {
-                    Self::Refused
-                }
-                _ => Self::Failed(status.saturating_neg()),
-            },
-        }
-    }
-}
-
-/// The places of addresses of a process, one for each.
+/// The node of the page at each address of a process. `None` where there is no page that has one: nothing is mapped there,
+/// never touched, or swapped out, the zero page, or the kernel does not tell.
 ///
 /// # Errors
 /// `ESRCH` where the process has gone, `EPERM` where we may not look, `ENOSYS` or `ENODEV` where the kernel knows no nodes.
-pub fn query(tgid: Tgid, addresses: &[u64]) -> Result<Vec<Place>, Errno> {
+pub(crate) fn query(tgid: Tgid, addresses: &[u64]) -> Result<Vec<Option<u32>>, Errno> {
     let pid = libc::pid_t::try_from(tgid.0).map_err(|_| Errno::SRCH)?;
-    let mut places = Vec::with_capacity(addresses.len());
+    let mut nodes_of = Vec::with_capacity(addresses.len());
     for batch in addresses.chunks(BATCH) {
         let pages: Vec<*const c_void> =
             batch.iter().map(|at| std::ptr::without_provenance(usize_of(*at))).collect();
-        // No errno of the kernel is as low.
+        // What the kernel leaves out is told as little as what it answers with an error number below zero.
         let mut status = vec![i32::MIN; batch.len()];
         let nodes: *const i32 = std::ptr::null();
         let (count, flags): (libc::c_ulong, i32) = (batch.len() as libc::c_ulong, 0);
@@ -72,9 +42,9 @@ pub fn query(tgid: Tgid, addresses: &[u64]) -> Result<Vec<Place>, Errno> {
             let error = std::io::Error::last_os_error();
             return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
         }
-        places.extend(status.into_iter().map(Place::of));
+        nodes_of.extend(status.into_iter().map(|node| u32::try_from(node).ok()));
     }
-    Ok(places)
+    Ok(nodes_of)
 }
 
 /// An address of a 64-bit process asked for by a 32-bit one is none.
@@ -87,17 +57,7 @@ mod tests {
     use memprov_ledger::identity::{PAGE, Tgid};
     use rustix::io::Errno;
 
-    use super::{BATCH, Place, query};
-
-    #[test]
-    fn what_the_kernel_says_of_a_page_is_told_apart() {
-        assert_eq!(Place::of(0), Place::Node(0));
-        assert_eq!(Place::of(-libc::ENOENT), Place::Absent);
-        assert_eq!(Place::of(-libc::EFAULT), Place::NoPage);
-        assert_eq!(Place::of(-libc::EACCES), Place::Refused);
-        assert_eq!(Place::of(-libc::EBUSY), Place::Failed(libc::EBUSY));
-        assert_eq!(Place::of(i32::MIN), Place::Failed(i32::MAX));
-    }
+    use super::{BATCH, query};
 
     #[test]
     fn touched_pages_of_our_own_have_a_node_and_others_none() {
@@ -114,8 +74,8 @@ mod tests {
         };
         assert_eq!(places.len(), asked.len());
         let (page, null) = places.split_at(pages);
-        assert!(page.iter().all(|place| matches!(place, Place::Node(_))), "{page:?}");
-        assert_eq!(null, [Place::NoPage]);
+        assert!(page.iter().all(Option::is_some), "{page:?}");
+        assert_eq!(null, [None]);
         assert_eq!(memory.last(), Some(&1));
     }
 

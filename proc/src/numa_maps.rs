@@ -9,39 +9,17 @@ use memprov_ledger::evidence::Policy;
 use crate::bytes::{cut, decimal, decimal_u32, lines as numbered, number, words};
 use crate::read::ParseError;
 
-/// A line. Counts are of pages of [`Line::page_bytes`]; 0 where the kernel prints none.
+/// What a line says of where pages lie. Its other words (`anon=`, `heap`, …) say how pages are used, and are left alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// First address of the mapping. Its end is not told.
     pub start: u64,
     /// Its policy, or that of the process.
     pub policy: Policy,
-    /// Flags of the policy (`static`, `relative`, `balancing`, separated by `|`), empty without.
-    pub policy_flags: &'a [u8],
-    /// Nodes of the policy, as a list such as `0-3,8`; empty where it names none.
-    pub policy_nodes: &'a [u8],
     /// The file behind it, with newline, tab, blank, `=` and backslash as octal escapes.
     pub file: Option<&'a [u8]>,
-    /// It is the heap of `brk`.
-    pub heap: bool,
-    /// It is the stack of the first thread.
-    pub stack: bool,
     /// It is of hugetlb.
     pub huge: bool,
-    /// Anonymous pages.
-    pub anon: u64,
-    /// Dirty pages.
-    pub dirty: u64,
-    /// All pages; the kernel leaves it out where it equals `anon` or `dirty`.
-    pub mapped: u64,
-    /// Most mappings of one page; left out below 2.
-    pub most_mapped: u64,
-    /// Pages in the swap cache.
-    pub swap_cache: u64,
-    /// Pages on an active list; left out where it is all.
-    pub active: u64,
-    /// Pages under writeback.
-    pub writeback: u64,
     /// Pages by node, in the order of the line.
     pub nodes: Vec<(u32, u64)>,
     /// Bytes of the pages that are counted: of hugetlb where it is one, else of the base page, huge pages too.
@@ -66,50 +44,17 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = Result<Line<'_>, ParseError>> 
 fn parse(text: &[u8]) -> Result<Line<'_>, &'static str> {
     let (start, rest) = cut(text, b' ').ok_or("no policy")?;
     let start = number(start, 16).ok_or("start is no address")?;
-    let (told, rest) = told(rest)?;
-    let mut line = Line {
-        start,
-        policy: told.policy,
-        policy_flags: told.flags,
-        policy_nodes: told.nodes,
-        file: None,
-        heap: false,
-        stack: false,
-        huge: false,
-        anon: 0,
-        dirty: 0,
-        mapped: 0,
-        most_mapped: 0,
-        swap_cache: 0,
-        active: 0,
-        writeback: 0,
-        nodes: Vec::new(),
-        page_bytes: None,
-    };
+    let (policy, rest) = policy(rest)?;
+    let (file, huge, nodes, page_bytes) = (None, false, Vec::new(), None);
+    let mut line = Line { start, policy, file, huge, nodes, page_bytes };
     for word in words(rest) {
         let Some((key, value)) = cut(word, b'=') else {
-            match word {
-                b"heap" => line.heap = true,
-                b"stack" => line.stack = true,
-                b"huge" => line.huge = true,
-                // A word of a later kernel.
-                _ => {}
-            }
+            line.huge |= word == b"huge";
             continue;
         };
-        if key == b"file" {
-            line.file = Some(value);
-            continue;
-        }
         let count = || decimal(value).ok_or("a count is no number");
         match key {
-            b"anon" => line.anon = count()?,
-            b"dirty" => line.dirty = count()?,
-            b"mapped" => line.mapped = count()?,
-            b"mapmax" => line.most_mapped = count()?,
-            b"swapcache" => line.swap_cache = count()?,
-            b"active" => line.active = count()?,
-            b"writeback" => line.writeback = count()?,
+            b"file" => line.file = Some(value),
             b"kernelpagesize_kB" => {
                 let bytes = count()?.checked_mul(1024).ok_or("a page size is no number")?;
                 line.page_bytes = Some(bytes);
@@ -124,15 +69,8 @@ fn parse(text: &[u8]) -> Result<Line<'_>, &'static str> {
     Ok(line)
 }
 
-/// What stands before the pages.
-struct Told<'a> {
-    policy: Policy,
-    flags: &'a [u8],
-    nodes: &'a [u8],
-}
-
-/// The policy, and what stands behind. Two modes have a blank in their name.
-fn told(text: &[u8]) -> Result<(Told<'_>, &[u8]), &'static str> {
+/// The policy, and what stands behind it, its flags and nodes (`bind=static:0-1`) left out. Two names have a blank in them.
+fn policy(text: &[u8]) -> Result<(Policy, &[u8]), &'static str> {
     const NAMES: [(&[u8], Policy); 7] = [
         (b"default", Policy::Default),
         (b"prefer (many)", Policy::PreferredMany),
@@ -154,15 +92,15 @@ fn told(text: &[u8]) -> Result<(Told<'_>, &[u8]), &'static str> {
     if rest.len() == text.len() {
         return Err("no policy");
     }
-    let (of_policy, behind) = cut(rest, b' ').unwrap_or((rest, b""));
-    let (flags, nodes) = cut(of_policy, b':').unwrap_or((of_policy, b""));
-    let flags = flags.strip_prefix(b"=").unwrap_or(flags);
-    Ok((Told { policy, flags, nodes }, behind))
+    Ok((policy, cut(rest, b' ').map_or(&b""[..], |(_, behind)| behind)))
 }
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{any, proptest};
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::{Just, Strategy, any, prop, prop_assert_eq, prop_oneof, proptest};
+    use proptest::sample::select;
 
     use memprov_ledger::evidence::Policy;
 
@@ -172,36 +110,28 @@ mod tests {
         lines(text.as_bytes()).next().unwrap().unwrap()
     }
 
-    #[test]
-    fn every_word_is_read() {
-        let line =
-            one("7f00 bind=static|balancing:0-1 file=/a\\040b\\075c anon=3 dirty=2 mapped=9 \
-             mapmax=4 swapcache=1 active=5 writeback=7 N0=4 N12=5 kernelpagesize_kB=4\n");
-        assert_eq!((line.start, line.policy), (0x7f00, Policy::Bind));
-        assert_eq!((line.policy_flags, line.policy_nodes), (&b"static|balancing"[..], &b"0-1"[..]));
-        assert_eq!(line.file, Some(&b"/a\\040b\\075c"[..]));
-        assert_eq!((line.anon, line.dirty, line.mapped, line.most_mapped), (3, 2, 9, 4));
-        assert_eq!((line.swap_cache, line.active, line.writeback), (1, 5, 7));
-        assert_eq!(line.bytes(), Some(vec![(0, 4 << 12), (12, 5 << 12)]));
-        assert!(!line.heap && !line.stack && !line.huge);
-    }
+    /// Policies as the kernel prints them, with flags and nodes and without.
+    const POLICIES: [(&str, Policy); 10] = [
+        ("default", Policy::Default),
+        ("prefer:1", Policy::Preferred),
+        ("prefer (many):0-1", Policy::PreferredMany),
+        ("bind=static|balancing:0-1", Policy::Bind),
+        ("interleave:0-3", Policy::Interleave),
+        ("weighted interleave=relative:0,2", Policy::WeightedInterleave),
+        ("local", Policy::Local),
+        ("spread:7", Policy::Unknown),
+        ("preferred", Policy::Unknown),
+        ("weighted", Policy::Unknown),
+    ];
 
     #[test]
     fn policies_whose_names_have_blanks_are_told_from_what_follows() {
-        for (text, mode, nodes) in [
-            ("1000 default heap anon=1", Policy::Default, &b""[..]),
-            ("1000 prefer:1 heap anon=1", Policy::Preferred, b"1"),
-            ("1000 prefer (many):0-1 heap anon=1", Policy::PreferredMany, b"0-1"),
-            ("1000 weighted interleave:0,2 heap anon=1", Policy::WeightedInterleave, b"0,2"),
-            ("1000 interleave:0-3 heap anon=1", Policy::Interleave, b"0-3"),
-            ("1000 local heap anon=1", Policy::Local, b""),
-            ("1000 spread:7 heap anon=1", Policy::Unknown, b"7"),
-            ("1000 preferred heap anon=1", Policy::Unknown, b""),
-        ] {
-            let line = one(text);
-            assert_eq!((line.policy, line.policy_nodes), (mode, nodes), "{text}");
-            assert!(line.heap && line.anon == 1, "{text}");
+        for (text, policy) in POLICIES {
+            let text = format!("1000 {text} heap anon=1 N1=1 kernelpagesize_kB=4");
+            let line = one(&text);
+            assert_eq!((line.policy, line.bytes()), (policy, Some(vec![(1, 4096)])), "{text}");
         }
+        assert_eq!(one("1000 weighted interleave").policy, Policy::WeightedInterleave);
     }
 
     #[test]
@@ -228,22 +158,60 @@ mod tests {
         assert_eq!(read[4].as_ref().unwrap().nodes, [(0, 1)]);
     }
 
+    /// Bytes without a newline: any at all, or a line of which some are replaced.
+    fn damaged() -> impl Strategy<Value = Vec<u8>> {
+        let line =
+            b"7f00 weighted interleave=static:0-1 file=/a anon=3 N0=4 N1=5 kernelpagesize_kB=4";
+        let hits = prop::collection::vec((0..line.len(), any::<u8>()), 0..3);
+        let hit = (hits, 0..=line.len()).prop_map(|(hits, cut)| {
+            let mut text = line.to_vec();
+            hits.into_iter().for_each(|(at, byte)| text[at] = byte);
+            text.truncate(cut);
+            text
+        });
+        let text = prop_oneof![prop::collection::vec(any::<u8>(), 0..100), hit];
+        text.prop_map(|mut text| {
+            text.retain(|byte| *byte != b'\n');
+            text
+        })
+    }
+
     proptest! {
         #[test]
-        fn no_bytes_panic(text in proptest::collection::vec(any::<u8>(), 0..300)) {
-            for line in lines(&text).flatten() {
-                assert!(line.bytes().is_none_or(|bytes| bytes.len() == line.nodes.len()));
-            }
+        fn a_line_says_what_the_kernel_printed(
+            start in any::<u64>(),
+            (name, policy) in select(&POLICIES[..]),
+            file in prop::option::of("[!-<>-~]{1,20}"),
+            huge in any::<bool>(),
+            other in select(&["", " heap", " stack anon=3 dirty=2 mapped=9 active=0", " Nx=1 later=x"][..]),
+            nodes in prop::collection::btree_map(any::<u32>(), any::<u64>(), 0..4),
+            kib in prop_oneof![Just(None), select(&[4u64, 64, 2048][..]).prop_map(Some)],
+        ) {
+            let nodes: BTreeMap<u32, u64> = nodes;
+            let mut text = format!("{start:08x} {name}");
+            if let Some(file) = &file { text += &format!(" file={file}"); }
+            text += if huge { " huge" } else { "" };
+            text += other;
+            nodes.iter().for_each(|(node, pages)| text += &format!(" N{node}={pages}"));
+            if let Some(kib) = kib { text += &format!(" kernelpagesize_kB={kib}"); }
+            let line = Line {
+                start,
+                policy,
+                file: file.as_deref().map(str::as_bytes),
+                huge,
+                nodes: nodes.into_iter().collect(),
+                page_bytes: kib.map(|kib| kib << 10),
+            };
+            prop_assert_eq!(one(&text), line);
         }
 
         #[test]
-        fn no_damaged_line_panics(at in 0usize..99, byte in any::<u8>(), cut in 0usize..99) {
-            let mut text = b"7f00 weighted interleave=static:0-1 file=/a anon=3 dirty=2 N0=4 N1=5 kernelpagesize_kB=4".to_vec();
-            if let Some(b) = text.get_mut(at) { *b = byte; }
-            text.truncate(cut);
-            for line in lines(&text).flatten() {
-                assert!(line.bytes().is_none_or(|bytes| bytes.len() <= 2));
-            }
+        fn whatever_stands_between_two_lines_costs_neither(text in damaged()) {
+            let (first, last) = (&b"1000 default N0=1"[..], &b"2000 bind:1 N1=2"[..]);
+            let whole = [first, &text, last].join(&b'\n');
+            let read: Vec<_> = lines(&whole).map(Result::ok).collect();
+            let alone = |text| lines(text).next().and_then(Result::ok);
+            prop_assert_eq!(read, vec![alone(first), alone(&text), alone(last)]);
         }
     }
 }

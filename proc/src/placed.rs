@@ -17,7 +17,7 @@ use memprov_ledger::time::{MonoTime, Span};
 use crate::clock::{now, thread_cpu};
 use crate::cost::Costs;
 use crate::maps;
-use crate::move_pages::{Place, query};
+use crate::move_pages::query;
 use crate::node::Node;
 use crate::numa_maps::{self, Line};
 use crate::procfs::{Proc, parse_error};
@@ -125,11 +125,9 @@ impl Placer {
         let ran = self.ran(tgid)?;
         let (when, ranges) = (Span { begin, end: now() }, ranges.map(Into::into));
         let placed = Placed { when, tgid, ranges, drawn, ran };
-        let told = placed.ranges.iter().flat_map(|ranges| ranges.iter());
-        let (count, bytes) = told.fold((0, 0u64), |(count, bytes), range| {
-            (count + 1, range.nodes.iter().fold(bytes, |sum, (_, n)| sum.saturating_add(*n)))
-        });
-        self.costs.note(tgid, bytes / PAGE, count, thread_cpu().saturating_sub(began));
+        let told = placed.ranges.as_deref().unwrap_or_default();
+        let bytes = told.iter().fold(0u64, |sum, range| sum.saturating_add(range.bytes()));
+        self.costs.note(tgid, bytes / PAGE, told.len(), thread_cpu().saturating_sub(began));
         Ok(placed)
     }
 
@@ -228,12 +226,9 @@ fn drawn(tgid: Tgid, pages: &PageSet) -> Option<Arc<[(u64, u32)]>> {
     let mut seed = [0; 8];
     rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).ok()?;
     let asked = choose(runs(), step, u64::from_ne_bytes(seed));
-    let places = query(tgid, &asked).ok()?;
-    let told = asked.into_iter().zip(places).filter_map(|(address, place)| match place {
-        Place::Node(node) => Some((address / PAGE, node)),
-        Place::Absent | Place::NoPage | Place::Refused | Place::Failed(_) => None,
-    });
-    Some(told.collect())
+    let nodes = query(tgid, &asked).ok()?;
+    let told = asked.into_iter().zip(nodes);
+    Some(told.filter_map(|(address, node)| Some((address / PAGE, node?))).collect())
 }
 
 /// One page of each `step` pages of `runs`.
@@ -264,8 +259,8 @@ fn choose(runs: impl Iterator<Item = Extent>, step: u64, seed: u64) -> Vec<u64> 
 fn page_by_page(tgid: Tgid, extent: Extent, policy: Policy) -> Option<Vec<NodeRange>> {
     let pages: Vec<u64> = (extent.start..extent.end).step_by(4096).collect();
     let mut ranges: Vec<NodeRange> = Vec::new();
-    for (address, place) in pages.iter().zip(query(tgid, &pages).ok()?) {
-        let Place::Node(node) = place else { continue };
+    for (address, node) in pages.iter().zip(query(tgid, &pages).ok()?) {
+        let Some(node) = node else { continue };
         let page = Extent::new(*address, PAGE);
         match ranges.last_mut() {
             Some(NodeRange { extent, nodes, .. })

@@ -28,7 +28,8 @@ pub struct Placed {
     pub ran: Option<Ran>,
 }
 
-/// How many bytes of a range lie on each node. Which of its pages those are is told only where all are on one.
+/// How many bytes of a range lie on each node. Which of its pages those are is not told, but where all of
+/// them are, on one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeRange {

@@ -36,6 +36,9 @@ const THREADS: usize = 256;
 const MOST: usize = 65_536;
 /// Nanoseconds of a tick.
 const TICK: u64 = 10_000_000;
+/// One part of this many of a process' CPU time may have gone with threads that ended: beyond, where the others ran is not
+/// where the process did.
+const GONE: u64 = 20;
 
 /// What there is to read of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,11 +52,13 @@ pub enum Placing {
 /// A thread, by number and start: numbers are given again.
 type Thread = (u32, u64);
 
-/// CPU time of threads at the last reading of their process.
+/// CPU time at the last reading of a process.
 #[derive(Debug)]
 struct Before {
     start: StartTicks,
     read: MonoTime,
+    /// Of all its threads, with those that have ended.
+    all: u64,
     ticks: HashMap<Thread, u64>,
 }
 
@@ -70,33 +75,40 @@ pub struct Placer {
 }
 
 impl Placer {
-    /// A reader of processes below a root; `None` where fewer than two nodes hold memory: there nothing is to be told.
-    #[must_use]
-    pub fn new(proc: &Proc) -> Option<Self> {
-        let nodes = proc.nodes().ok()?;
-        let with_memory = |node: &&Node| node.meminfo.mem_total.is_some_and(|n| n > 0);
+    /// A reader of processes below a root; `None` where fewer than two nodes hold memory, or the kernel knows no nodes:
+    /// there nothing is to be told.
+    ///
+    /// # Errors
+    /// The nodes are there and cannot be read.
+    pub fn new(proc: &Proc) -> Result<Option<Self>, ReadError> {
+        let nodes = match proc.nodes() {
+            Err(error) if error.vanished() => return Ok(None),
+            nodes => nodes?,
+        };
+        let with_memory = |node: &&Node| node.meminfo.mem_total.is_none_or(|n| n > 0);
         if nodes.iter().filter(with_memory).count() < 2 {
-            return None;
+            return Ok(None);
         }
         let cpus = nodes.iter().flat_map(|node| node.cpus.iter().map(|cpu| (*cpu, node.id)));
-        Some(Self {
+        Ok(Some(Self {
             proc: proc.clone(),
             cpus: cpus.collect(),
             costs: Costs::default(),
             before: HashMap::new(),
             text: Vec::new(),
             mappings: Vec::new(),
-        })
+        }))
     }
 
-    /// The CPU time that a reading will take, and what there is to read.
+    /// The CPU time that a reading will take, and what there is to read. A process whose size is not told may be large.
     ///
     /// # Errors
     /// The process has vanished.
     pub fn predicted(&self, tgid: Tgid) -> Result<(Duration, Placing), ReadError> {
-        let pages = self.proc.status(tgid)?.amounts.vm_rss.unwrap_or(0) / PAGE;
-        let placing = if pages > PAGES { Placing::Sample } else { Placing::Whole };
-        Ok((self.costs.predict(tgid, pages.min(PAGES)), placing))
+        let status = self.proc.status_in(&self.proc.memory(tgid)?)?;
+        let small = status.amounts.vm_rss.map(|rss| rss / PAGE).filter(|pages| *pages <= PAGES);
+        let placing = if small.is_some() { Placing::Whole } else { Placing::Sample };
+        Ok((self.costs.predict(tgid, small.unwrap_or(PAGES)), placing))
     }
 
     /// Reads a process. `pages`: what a scan just found in it; a sample is drawn from them.
@@ -173,10 +185,11 @@ impl Placer {
         Ok(ranges)
     }
 
-    /// CPU time since the last reading, by the node of the CPU that each thread ran on last; `None` at the first one, and
-    /// where there are too many threads.
+    /// CPU time since the last reading, by the node of the CPU that each thread ran on last; `None` at the first one, where
+    /// there are too many threads, and where those that ended meanwhile had too much of it.
     fn ran(&mut self, tgid: Tgid) -> Result<Option<Ran>, ReadError> {
-        let start = StartTicks(self.proc.stat(tgid)?.start_ticks);
+        let stat = self.proc.stat(tgid)?;
+        let (start, all) = (StartTicks(stat.start_ticks), stat.cpu_ticks);
         let tasks = self.proc.tasks(tgid)?;
         let read = now();
         if tasks.len() > THREADS {
@@ -185,7 +198,7 @@ impl Placer {
         }
         let before = self.before.remove(&tgid).filter(|before| before.start == start);
         let mut ticks = HashMap::with_capacity(tasks.len());
-        let mut by_node: Vec<(u32, u64)> = Vec::new();
+        let (mut by_node, mut known): (Vec<(u32, u64)>, u64) = (Vec::new(), 0);
         for task in tasks {
             // One that ended meanwhile takes what it ran since with it.
             let Ok(stat) = self.proc.task_stat(tgid, task) else { continue };
@@ -193,9 +206,11 @@ impl Placer {
             ticks.insert(thread, stat.cpu_ticks);
             let Some(before) = &before else { continue };
             let since = before.ticks.get(&thread).copied().unwrap_or(0);
-            let time = stat.cpu_ticks.saturating_sub(since).saturating_mul(TICK);
+            let ran = stat.cpu_ticks.saturating_sub(since);
             let node = stat.processor.and_then(|cpu| self.cpus.get(&cpu));
-            let Some(node) = node.filter(|_| time > 0) else { continue };
+            let Some(node) = node.filter(|_| ran > 0) else { continue };
+            known = known.saturating_add(ran);
+            let time = ran.saturating_mul(TICK);
             match by_node.iter_mut().find(|(id, _)| id == node) {
                 Some((_, sum)) => *sum = sum.saturating_add(time),
                 None => by_node.push((*node, time)),
@@ -206,8 +221,15 @@ impl Placer {
         if remembered + ticks.len() > MOST {
             self.before.clear();
         }
-        self.before.insert(tgid, Before { start, read, ticks });
-        Ok(before.map(|before| Ran { since: before.read, by_node: by_node.into() }))
+        // User and kernel time of each thread are both cut to ticks, at each reading.
+        let cut = 2 * ticks.len() as u64;
+        let most = |before: &Before| {
+            let since = all.saturating_sub(before.all);
+            since.saturating_sub(known).saturating_sub(cut) <= since / GONE
+        };
+        let told = before.filter(most).map(|before| before.read);
+        self.before.insert(tgid, Before { start, read, all, ticks });
+        Ok(told.map(|since| Ran { since, by_node: by_node.into() }))
     }
 }
 
@@ -277,9 +299,97 @@ fn page_by_page(tgid: Tgid, extent: Extent, policy: Policy) -> Option<Vec<NodeRa
 
 #[cfg(test)]
 mod tests {
-    use memprov_ledger::identity::{Extent, PAGE};
+    use std::path::Path;
 
-    use super::choose;
+    use memprov_ledger::identity::{Extent, PAGE, Tgid};
+
+    use super::{Placer, Placing, choose};
+    use crate::procfs::Proc;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// A host with memory on nodes 0 and 1, whose CPUs have the same numbers.
+    fn two_nodes() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "sys/devices/system/node/online", "0-1\n");
+        for node in 0..2 {
+            let file = |name: &str| format!("sys/devices/system/node/node{node}/{name}");
+            write(root.path(), &file("cpulist"), &format!("{node}\n"));
+            write(root.path(), &file("meminfo"), &format!("Node {node} MemTotal:  1024 kB\n"));
+        }
+        root
+    }
+
+    /// A line of `stat`: the thread `id`, its state, ticks of CPU time and last CPU.
+    fn stat(id: u32, state: char, ticks: u64, cpu: u32) -> String {
+        let (unused, code) = ("0 ".repeat(6), "0 ".repeat(16));
+        format!("{id} (a) {state} 1 7 7 0 -1 0 0 0 0 0 {ticks} 0 {unused}42 {code}{cpu} 0 0\n")
+    }
+
+    #[test]
+    fn nodes_that_cannot_be_read_are_not_taken_for_one() {
+        let root = two_nodes();
+        let proc = Proc::at(root.path());
+        assert!(Placer::new(&proc).unwrap().is_some());
+        write(root.path(), "sys/devices/system/node/node1/meminfo", "Node 1 MemTotal:  0 kB\n");
+        assert!(Placer::new(&proc).unwrap().is_none(), "one has no memory");
+        write(root.path(), "sys/devices/system/node/online", "some\n");
+        let error = Placer::new(&proc).unwrap_err();
+        assert!(error.to_string().contains("node/online"), "{error}");
+        std::fs::remove_dir_all(root.path().join("sys")).unwrap();
+        assert!(Placer::new(&proc).unwrap().is_none(), "the kernel knows no nodes");
+    }
+
+    #[test]
+    fn a_process_is_walked_only_where_it_is_known_to_be_small() {
+        let root = two_nodes();
+        let placer = Placer::new(&Proc::at(root.path())).unwrap().unwrap();
+        let status = |rss: &str| format!("Tgid:\t7\nPid:\t7\nPPid:\t1\n{rss}");
+        let placing = || placer.predicted(Tgid(7)).unwrap().1;
+        write(root.path(), "proc/7/stat", &stat(7, 'S', 0, 0));
+        for (rss, wanted) in [
+            ("VmRSS:\t100000 kB\n", Placing::Whole),
+            ("VmRSS:\t100004 kB\n", Placing::Sample),
+            ("", Placing::Sample),
+        ] {
+            write(root.path(), "proc/7/status", &status(rss));
+            assert_eq!(placing(), wanted, "{rss}");
+        }
+        // The first thread has ended, and tells nothing of the memory that the other one has.
+        write(root.path(), "proc/7/stat", &stat(7, 'Z', 0, 0));
+        write(root.path(), "proc/7/task/8/stat", &stat(8, 'S', 0, 0));
+        write(root.path(), "proc/7/task/8/status", &status("VmRSS:\t4 kB\n"));
+        assert_eq!(placing(), Placing::Whole);
+    }
+
+    #[test]
+    fn where_a_process_ran_is_told_only_where_few_of_its_time_went_with_threads_that_ended() {
+        let root = two_nodes();
+        let mut placer = Placer::new(&Proc::at(root.path())).unwrap().unwrap();
+        let mut ran = |all: u64, threads: &[(u32, u64, u32)]| {
+            write(root.path(), "proc/7/stat", &stat(7, 'S', all, 0));
+            drop(std::fs::remove_dir_all(root.path().join("proc/7/task")));
+            for (id, ticks, cpu) in threads {
+                let line = stat(*id, 'S', *ticks, *cpu);
+                write(root.path(), &format!("proc/7/task/{id}/stat"), &line);
+            }
+            let placed = placer.read(Tgid(7), Placing::Sample, None).unwrap();
+            Some(
+                placed.ran?.by_node.iter().map(|(node, time)| (*node, time / 10_000_000)).collect(),
+            )
+        };
+        let told = |by_node: &[(u32, u64)]| Some(by_node.to_vec());
+        assert_eq!(ran(1000, &[(7, 500, 0), (8, 400, 1)]), None, "nothing is before");
+        assert_eq!(ran(2000, &[(7, 900, 0), (8, 1000, 1)]), told(&[(0, 400), (1, 600)]));
+        assert_eq!(ran(3000, &[(7, 1846, 0), (8, 1000, 1)]), told(&[(0, 946)]));
+        assert_eq!(ran(4000, &[(7, 2791, 0), (8, 1000, 1)]), None, "55 ticks are of nobody");
+        assert_eq!(ran(5000, &[(7, 3791, 0)]), told(&[(0, 1000)]), "the other one had not run");
+        assert_eq!(ran(6000, &[(7, 4791, 9)]), None, "no node has CPU 9");
+    }
 
     #[test]
     fn each_page_is_drawn_as_often_as_any_other_and_no_page_twice() {

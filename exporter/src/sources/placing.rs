@@ -24,10 +24,15 @@ pub struct Placing {
 }
 
 impl Placing {
-    /// For the nodes of this host.
+    /// For the nodes of this host. Where they cannot be read that is told once, and nothing else.
     #[must_use]
     pub fn new(proc: &Proc) -> Self {
-        Self { placer: Placer::new(proc), read: HashMap::new() }
+        let placer = Placer::new(proc).unwrap_or_else(|error| {
+            let error = crate::logging::chain(&error);
+            tracing::warn!(error, "the NUMA nodes cannot be read: nothing tells where bytes lie");
+            None
+        });
+        Self { placer, read: HashMap::new() }
     }
 
     /// What there is to say of a process after its scan came to `outcome`. What nobody waits for (`urgent`) is read within

@@ -23,13 +23,12 @@ pub struct Placed {
     /// page and node.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub drawn: Option<Arc<[(u64, u32)]>>,
-    /// Where its threads ran; `None`: nobody knows.
+    /// Where its threads ran; `None`: nobody knows of all.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub ran: Option<Ran>,
 }
 
-/// How many bytes of a range lie on each node. Which of its pages those are is not told, but where all of
-/// them are, on one.
+/// How many bytes of a range lie on each node. Which of its pages those are is not told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NodeRange {

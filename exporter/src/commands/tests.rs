@@ -403,10 +403,13 @@ fn a_reader_that_has_seen_enough_hears_no_complaint() {
 
 #[test]
 fn a_support_code_is_explained_and_anything_else_is_wrong_usage() {
-    let done = call(&["explain", "1oh2k9"], &[], false);
+    let done = call(&["explain", "10oh2k9"], &[], false);
     assert_eq!(done.status, 0, "{}", done.err);
     assert!(done.out.starts_with("mapping.lifecycle       unavailable\n"), "{}", done.out);
     assert_eq!(done.out.lines().count(), 15);
+    let done = call(&["explain", "10oh2"], &[], false);
+    assert_eq!((done.status, &*done.out), (64, ""));
+    assert!(done.err.contains("6 digits follow the version, and 2 of them"), "{}", done.err);
     let done = call(&["explain", "zebra"], &[], false);
     assert_eq!(
         (done.status, &*done.err),

@@ -1,11 +1,13 @@
 //! The support matrix as a word that fits into an exemplar, and back.
 //!
-//! A version digit, then a number in base 36: one digit in base 4 for each of [`CODED`], the first the lowest: 0 not told,
-//! 1 unavailable, 2 degraded, 3 available.
+//! A version digit, then [`LENGTH`] digits of a number in base 36, zeros in front: one digit in base 4 for each of [`CODED`],
+//! the first the lowest: 0 not told, 1 unavailable, 2 degraded, 3 available. All codes of a version are equally long, so that
+//! one that was cut is told from a whole one.
 
 use crate::trace::Support;
 
-/// Capabilities in the order of their digits. New ones are appended; an old code says nothing of them.
+/// Capabilities in the order of their digits. New ones are appended; an old code says nothing of them. One that makes codes
+/// longer makes a new version.
 pub const CODED: [&str; 15] = [
     "mapping.lifecycle",
     "mapping.stacks",
@@ -27,6 +29,8 @@ pub const CODED: [&str; 15] = [
 const STATES: [&str; 4] = ["not told", "unavailable", "degraded", "available"];
 const VERSION: char = '1';
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+/// Digits behind the version: as many as the greatest number has.
+pub const LENGTH: usize = (1u64 << (2 * CODED.len())).ilog(36) as usize + 1;
 
 /// The code of a matrix.
 #[must_use]
@@ -37,15 +41,12 @@ pub fn encode(matrix: &[Support]) -> String {
         u64::try_from(at).unwrap_or(0)
     };
     let mut number = CODED.iter().rev().fold(0u64, |number, id| number << 2 | digit(id));
-    let mut code = Vec::new();
-    while number > 0 {
-        code.push(DIGITS[usize::try_from(number % 36).unwrap_or(0)]);
+    let mut digits = [DIGITS[0]; LENGTH];
+    for digit in digits.iter_mut().rev() {
+        *digit = DIGITS[usize::try_from(number % 36).unwrap_or(0)];
         number /= 36;
     }
-    if code.is_empty() {
-        code.push(b'0');
-    }
-    std::iter::once(VERSION).chain(code.into_iter().rev().map(char::from)).collect()
+    std::iter::once(VERSION).chain(digits.into_iter().map(char::from)).collect()
 }
 
 /// Why a text is no code, and where.
@@ -54,9 +55,12 @@ pub enum CodeError {
     /// Another version, or something else.
     #[error("a code of this version begins with {VERSION}")]
     Version,
-    /// Nothing follows the version.
-    #[error("it ends after its first character: digits are missing")]
-    Empty,
+    /// Its end is missing.
+    #[error("it was cut: {LENGTH} digits follow the version, and {missing} of them are missing")]
+    Cut {
+        /// How many digits.
+        missing: usize,
+    },
     /// A character that no code has.
     #[error("character {place} is {character:?}: digits are 0 to 9 and a to z")]
     Digit {
@@ -65,7 +69,7 @@ pub enum CodeError {
         /// Which.
         character: char,
     },
-    /// It tells of capabilities that this version does not know.
+    /// More follows than a code has, or it tells of capabilities that this version does not know.
     #[error("it tells of more than the {} capabilities that this version knows", CODED.len())]
     TooLong,
 }
@@ -76,17 +80,17 @@ pub enum CodeError {
 /// When it is no code of this version.
 pub fn decode(code: &str) -> Result<Vec<(&'static str, &'static str)>, CodeError> {
     let digits = code.strip_prefix(VERSION).ok_or(CodeError::Version)?;
-    if digits.is_empty() {
-        return Err(CodeError::Empty);
-    }
-    let mut number = 0u64;
+    let (mut number, mut told) = (0u64, 0);
     for (character, place) in digits.chars().zip(2..) {
         let wrong = CodeError::Digit { place, character };
         let digit = character.to_digit(36).filter(|_| !character.is_uppercase()).ok_or(wrong)?;
-        number = number * 36 + u64::from(digit);
-        if number >> (2 * CODED.len()) != 0 {
+        (number, told) = (number * 36 + u64::from(digit), told + 1);
+        if told > LENGTH || number >> (2 * CODED.len()) != 0 {
             return Err(CodeError::TooLong);
         }
+    }
+    if told < LENGTH {
+        return Err(CodeError::Cut { missing: LENGTH - told });
     }
     let state = |nth: usize| STATES[usize::try_from(number >> (2 * nth) & 3).unwrap_or(0)];
     Ok(CODED.iter().enumerate().map(|(nth, id)| (*id, state(nth))).collect())
@@ -94,9 +98,9 @@ pub fn decode(code: &str) -> Result<Vec<(&'static str, &'static str)>, CodeError
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+    use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    use super::{CODED, CodeError, STATES, decode, encode};
+    use super::{CODED, CodeError, LENGTH, STATES, decode, encode};
     use crate::trace::Support;
 
     #[test]
@@ -105,19 +109,21 @@ mod tests {
         for (text, wrong) in [
             ("", CodeError::Version),
             ("2a", CodeError::Version),
-            ("1", CodeError::Empty),
+            ("1", CodeError::Cut { missing: 6 }),
+            ("10oh2k", CodeError::Cut { missing: 1 }),
+            ("1000000z", CodeError::TooLong),
             ("1a-b", character(3, '-')),
             ("1A", character(2, 'A')),
             ("1zzzzzzzzzzzzzzzzzzzzzzz", CodeError::TooLong),
         ] {
             assert_eq!(decode(text), Err(wrong), "{text}");
         }
-        assert!(decode("10").unwrap().iter().all(|(_, state)| *state == STATES[0]));
+        assert!(decode("1000000").unwrap().iter().all(|(_, state)| *state == STATES[0]));
     }
 
     proptest! {
         #[test]
-        fn a_code_is_short_and_says_what_the_matrix_said(states in proptest::collection::vec(0usize..4, CODED.len())) {
+        fn a_code_says_what_the_matrix_said_and_a_part_of_it_says_nothing(states in proptest::collection::vec(0usize..4, CODED.len())) {
             let told: Vec<_> = CODED.iter().zip(&states).map(|(id, at)| (*id, STATES[*at])).collect();
             let row = |(id, state): &(&str, &str)| Support {
                 id: (*id).to_owned(),
@@ -127,8 +133,11 @@ mod tests {
             };
             let matrix: Vec<Support> = told.iter().map(row).collect();
             let code = encode(&matrix);
-            prop_assert!(code.len() <= 7, "{code}");
+            prop_assert_eq!(code.len(), 1 + LENGTH);
             prop_assert_eq!(decode(&code), Ok(told));
+            for cut in 1..code.len() {
+                prop_assert_eq!(decode(&code[..cut]), Err(CodeError::Cut { missing: code.len() - cut }));
+            }
         }
 
         #[test]

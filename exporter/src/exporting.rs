@@ -42,21 +42,17 @@ impl Exporting {
     /// # Errors
     /// As [`Self::start`]; then nothing changes.
     pub fn change(&mut self, config: &Config) -> Result<(), StartError> {
-        let identity = &self.header.identity;
-        let wanted = config.export.exemplar_logs && !config.export.endpoint.is_empty();
-        let logs = match wanted {
-            true => Some(Settings::logs(&config.export, &config.logs, identity)?.proved()?),
-            false => None,
-        };
-        if config.export.endpoint.is_empty() {
-            if let Some(exporter) = self.exporter.take() {
-                exporter.leave(LAST);
+        let [metrics, logs] = Settings::both(config, &self.header.identity)?;
+        let logs = logs.map(Settings::proved).transpose()?;
+        match (metrics, &self.exporter) {
+            (Some(settings), Some(exporter)) => exporter.change(settings)?,
+            (Some(settings), None) => {
+                self.exporter = Some(Exporter::start(settings, self.series.clone())?);
             }
-        } else {
-            let settings = Settings::new(&config.export, identity)?;
-            match &self.exporter {
-                Some(exporter) => exporter.change(settings)?,
-                None => self.exporter = Some(Exporter::start(settings, self.series.clone())?),
+            (None, _) => {
+                if let Some(exporter) = self.exporter.take() {
+                    exporter.leave(LAST);
+                }
             }
         }
         match (logs, &self.logs) {

@@ -7,6 +7,9 @@ use crate::check;
 use crate::cli::{Check, CheckOutput, ConfigArgs, Explain};
 use crate::config::{Config, LogLevel, at_reload};
 use crate::encode::Estimate;
+use crate::logging::chain;
+use crate::otlp::{Settings, StartError};
+use crate::report::Identity;
 use crate::support::{Matrix, code};
 
 /// The document of `memprov check`.
@@ -76,10 +79,22 @@ pub(super) fn config(
     let effective = load(&args.settings, None, env)?;
     advise(&effective.config, io);
     if args.check {
-        return Ok(());
+        return usable(&effective.config);
     }
     let text = effective.to_toml();
     io.out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error))
+}
+
+/// Whether the files that settings name for TLS can be used, where something is sent by TLS; all that cannot.
+fn usable(config: &Config) -> Result<(), Failure> {
+    let wrong = |error: StartError| chain(&error);
+    let lines: Vec<String> = match Settings::both(config, &Identity::default()) {
+        Ok(both) => {
+            both.into_iter().flatten().filter_map(|s| s.proved().err()).map(wrong).collect()
+        }
+        Err(error) => vec![wrong(error)],
+    };
+    if lines.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Usage, lines }) }
 }
 
 /// Says what of the settings does not do what it seems to be there for.

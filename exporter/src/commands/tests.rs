@@ -416,3 +416,66 @@ fn a_support_code_is_explained_and_anything_else_is_wrong_usage() {
         (64, "memprov: \"zebra\" is no support code: a code of this version begins with 1\n")
     );
 }
+
+#[test]
+fn files_of_tls_are_looked_at_where_tls_is_spoken() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        dir.path().join(name).display().to_string()
+    };
+    let pair = || rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+    let (own, other) = (pair(), pair());
+    let (cert, key) =
+        (file("c.pem", &own.cert.pem()), file("k.pem", &own.signing_key.serialize_pem()));
+    let foreign = file("f.pem", &other.signing_key.serialize_pem());
+    let (text, none) = (file("t.pem", "none"), dir.path().join("n.pem").display().to_string());
+    let check = |settings: &[(&str, &str)]| {
+        let settings =
+            settings.iter().flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]);
+        let settings: Vec<String> = settings.collect();
+        let args = ["config", "--check"].into_iter().chain(settings.iter().map(String::as_str));
+        let done = call(&args.collect::<Vec<_>>(), &[], false);
+        (done.status, done.err)
+    };
+    let tls = ("export.endpoint", "https://h:4317");
+    let (status, said) =
+        check(&[tls, ("export.ca", &cert), ("export.cert", &cert), ("export.key", &key)]);
+    assert_eq!((status, &*said), (0, ""));
+    for (settings, named, path) in [
+        (&[tls, ("export.ca", &none)][..], "export.ca", &none),
+        (&[tls, ("export.ca", &text)], "export.ca", &text),
+        (
+            &[tls, ("export.ca", &cert), ("export.cert", &none), ("export.key", &key)],
+            "export.cert",
+            &none,
+        ),
+        (
+            &[tls, ("export.ca", &cert), ("export.cert", &cert), ("export.key", &text)],
+            "export.key",
+            &text,
+        ),
+        (
+            &[tls, ("export.ca", &cert), ("export.cert", &cert), ("export.key", &foreign)],
+            "export.cert",
+            &cert,
+        ),
+        (
+            &[tls, ("export.ca", &cert), ("export.exemplar_logs", "true"), ("logs.ca", &none)],
+            "logs.ca",
+            &none,
+        ),
+    ] {
+        let (status, said) = check(settings);
+        assert_eq!((status, said.lines().count()), (64, 1), "{settings:?}: {said}");
+        assert!(said.contains(named) && said.contains(path.as_str()), "{settings:?}: {said}");
+    }
+    // Neither without TLS nor where nothing is sent does anybody read them.
+    for settings in [
+        &[("export.endpoint", "http://h:4317"), ("export.ca", &*none)][..],
+        &[("export.ca", &none)],
+        &[tls, ("export.ca", &cert), ("logs.ca", &none)],
+    ] {
+        assert_eq!(check(settings), (0, String::new()), "{settings:?}");
+    }
+}

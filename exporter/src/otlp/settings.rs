@@ -1,5 +1,6 @@
 //! Where the client sends, and how: the configuration, made ready.
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -7,8 +8,8 @@ use http::{HeaderMap, Uri};
 
 use super::StartError;
 use super::pace::Pace;
-use super::tls::{self, Files};
-use crate::config::{Attributes, Compression, Export, Logs, Protocol, Temporality};
+use super::tls::{self, Files, Named};
+use crate::config::{Attributes, Compression, Config, Export, Logs, Protocol, Temporality};
 use crate::report::Identity;
 
 /// What is sent.
@@ -58,7 +59,8 @@ impl Settings {
     /// When the endpoint is no URL of HTTP.
     pub fn new(export: &Export, identity: &Identity) -> Result<Self, StartError> {
         let agent = Some((Attributes(identity.agent()), export.temporality()));
-        Ok(Self { agent, ..Self::of(export, identity, &METRICS)? })
+        let keys = ["export.ca", "export.cert", "export.key"];
+        Ok(Self { agent, ..Self::of(export, identity, &METRICS, keys)? })
     }
 
     /// The same for log records, of which the client has no metrics of its own.
@@ -66,10 +68,22 @@ impl Settings {
     /// # Errors
     /// When the endpoint is no URL of HTTP.
     pub fn logs(export: &Export, logs: &Logs, identity: &Identity) -> Result<Self, StartError> {
-        Self::of(&export.for_logs(logs), identity, &LOGS)
+        let own = |path: &Path, own, other| if path.as_os_str().is_empty() { other } else { own };
+        let keys = [
+            own(&logs.ca, "logs.ca", "export.ca"),
+            own(&logs.cert, "logs.cert", "export.cert"),
+            own(&logs.key, "logs.key", "export.key"),
+        ];
+        Self::of(&export.for_logs(logs), identity, &LOGS, keys)
     }
 
-    fn of(export: &Export, identity: &Identity, signal: &Signal) -> Result<Self, StartError> {
+    /// `keys` name authorities, certificate and key of the client.
+    fn of(
+        export: &Export,
+        identity: &Identity,
+        signal: &Signal,
+        [ca, cert, key]: [&'static str; 3],
+    ) -> Result<Self, StartError> {
         let invalid = || StartError::Endpoint { endpoint: export.endpoint.clone() };
         let parts = export.endpoint.parse::<Uri>().map_err(|_| invalid())?.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
@@ -79,10 +93,11 @@ impl Settings {
             return Err(invalid());
         }
         let place = format!("{scheme}://{}{}", shown(&authority), signal.named);
+        let named = |setting, path: &Path| Named { setting, path: path.to_owned() };
         let tls = (scheme == Scheme::HTTPS).then(|| Files {
-            ca: export.ca.clone(),
-            cert: export.cert.clone(),
-            key: export.key.clone(),
+            ca: named(ca, &export.ca),
+            cert: named(cert, &export.cert),
+            key: named(key, &export.key),
         });
         let path = match export.protocol {
             Protocol::Grpc => PathAndQuery::from_static(signal.call),
@@ -112,6 +127,19 @@ impl Settings {
     #[must_use]
     pub fn of_the_past(self) -> Self {
         Self { pace: Pace { phase: Duration::ZERO, ..self.pace }, agent: None, ..self }
+    }
+
+    /// Where metrics of a configuration go, and where log records; nothing where none are sent.
+    ///
+    /// # Errors
+    /// When an endpoint is no URL of HTTP.
+    pub fn both(config: &Config, identity: &Identity) -> Result<[Option<Self>; 2], StartError> {
+        let (export, logs) = (&config.export, &config.logs);
+        let sent = !export.endpoint.is_empty();
+        let metrics = sent.then(|| Self::new(export, identity)).transpose()?;
+        let mirrored = sent && export.exemplar_logs;
+        let logs = mirrored.then(|| Self::logs(export, logs, identity)).transpose()?;
+        Ok([metrics, logs])
     }
 
     /// Proves that what TLS needs is there.

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::{self, PemObject};
@@ -10,14 +10,27 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 /// The files that TLS needs, as configured; each may be empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Files {
     /// Authorities that may sign the server's certificate; empty: those of the system.
-    pub(super) ca: PathBuf,
+    pub(super) ca: Named,
     /// The client's certificate and its chain.
-    pub(super) cert: PathBuf,
+    pub(super) cert: Named,
     /// Its private key.
-    pub(super) key: PathBuf,
+    pub(super) key: Named,
+}
+
+/// A file, and the setting that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) setting: &'static str,
+    pub(super) path: PathBuf,
+}
+
+impl Named {
+    fn is_empty(&self) -> bool {
+        self.path.as_os_str().is_empty()
+    }
 }
 
 /// Why there can be no TLS.
@@ -48,8 +61,10 @@ pub enum TlsError {
     )]
     NoAuthorities,
     /// Certificate and key of the client do not belong together, or cannot be used.
-    #[error("use export.cert {path:?} with its key")]
+    #[error("use {key} {path:?} with its key")]
     Identity {
+        /// The setting that names the certificate.
+        key: &'static str,
         /// The certificate's file.
         path: PathBuf,
         /// What is wrong.
@@ -71,39 +86,38 @@ pub(super) fn config(files: Option<&Files>) -> Result<ClientConfig, TlsError> {
         return Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
     };
     let builder = builder.with_root_certificates(authorities(&files.ca)?);
-    if files.cert.as_os_str().is_empty() {
+    if files.cert.is_empty() {
         return Ok(builder.with_no_client_auth());
     }
-    let chain = certificates("export.cert", &files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key);
-    let key = key.map_err(|source| broken("export.key", &files.key, source))?;
+    let chain = certificates(&files.cert)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key.path);
+    let key = key.map_err(|source| broken(&files.key, source))?;
     let identity = builder.with_client_auth_cert(chain, key);
-    identity.map_err(|source| TlsError::Identity { path: files.cert.clone(), source })
+    let Named { setting: key, path } = &files.cert;
+    identity.map_err(|source| TlsError::Identity { key, path: path.clone(), source })
 }
 
-fn authorities(ca: &Path) -> Result<RootCertStore, TlsError> {
+fn authorities(ca: &Named) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    let of_the_system = ca.as_os_str().is_empty();
-    let found = if of_the_system {
-        rustls_native_certs::load_native_certs().certs
-    } else {
-        certificates("export.ca", ca)?
+    let found = match ca.is_empty() {
+        true => rustls_native_certs::load_native_certs().certs,
+        false => certificates(ca)?,
     };
     let (added, _) = roots.add_parsable_certificates(found);
-    match (added, of_the_system) {
+    match (added, ca.is_empty()) {
         (0, true) => Err(TlsError::NoAuthorities),
-        (0, false) => Err(TlsError::Authorities { key: "export.ca", path: ca.to_owned() }),
+        (0, false) => Err(TlsError::Authorities { key: ca.setting, path: ca.path.clone() }),
         _ => Ok(roots),
     }
 }
 
-fn certificates(key: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
-    all.map_err(|source| broken(key, path, source))
+fn certificates(file: &Named) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all = CertificateDer::pem_file_iter(&file.path).and_then(Iterator::collect);
+    all.map_err(|source| broken(file, source))
 }
 
-fn broken(key: &'static str, path: &Path, source: pem::Error) -> TlsError {
-    TlsError::File { key, path: path.to_owned(), source }
+fn broken(file: &Named, source: pem::Error) -> TlsError {
+    TlsError::File { key: file.setting, path: file.path.clone(), source }
 }
 
 /// What a failed handshake means for whoever configures the client.

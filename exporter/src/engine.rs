@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memprov_ledger::evidence::Evidence;
@@ -14,6 +15,7 @@ use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 use crate::commands::{Engine, Exit, Failure, Sink, Watch};
 use crate::config::{Config, Effective};
 use crate::encode::{Accumulator, Options, Window};
+use crate::ending::Ending;
 use crate::fuse::{Fuser, unwatched};
 use crate::import::{self, Import};
 use crate::otlp::Stats;
@@ -79,6 +81,19 @@ fn play(
     Ok(())
 }
 
+/// A recording that is read until its end, or a signal.
+fn opened(recording: &Path) -> Result<Import, Failure> {
+    let Ending { path, until } = Ending::of(recording)
+        .map_err(|error| Failure::new(Exit::Failed, format!("prepare to be ended: {error}")))?;
+    Import::until(&path, until.clone()).map_err(|error| {
+        let mut failure = failed(&error);
+        if until.cut.load(Ordering::Relaxed) {
+            failure.lines.insert(0, "ended by a signal before the recording began".to_owned());
+        }
+        failure
+    })
+}
+
 /// Reads a recording to its end. With an interval the sink gets a report at each.
 fn read(
     import: &mut Import,
@@ -121,7 +136,11 @@ fn whole(import: &Import) -> Result<(), Failure> {
             "no sample is of an access: record with perf mem, or perf record -d"
         );
     }
-    let lines = import::problems(tally);
+    let mut lines = import::problems(tally);
+    if import.cut() {
+        let line = "ended by a signal before the recording was: what came until then is told";
+        lines.insert(0, line.to_owned());
+    }
     if lines.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Failed, lines }) }
 }
 
@@ -192,7 +211,7 @@ impl Engine for Local {
         interval: Option<Duration>,
         sink: &mut Sink<'_>,
     ) -> Result<(), Failure> {
-        let mut import = Import::open(recording).map_err(|e| failed(&e))?;
+        let mut import = opened(recording)?;
         read(&mut import, interval, sink)?;
         whole(&import)
     }
@@ -203,7 +222,7 @@ impl Engine for Local {
         interval: Option<Duration>,
         config: &Config,
     ) -> Result<Stats, Failure> {
-        let mut import = Import::open(recording).map_err(|e| failed(&e))?;
+        let mut import = opened(recording)?;
         if !import.has_wall_time() {
             let path = recording.display();
             let line = format!(
@@ -224,7 +243,7 @@ impl Engine for Local {
     }
 
     fn convert(&self, recording: &Path, trace: &Path, redact: bool) -> Result<(), Failure> {
-        let mut import = Import::open(recording).map_err(|e| failed(&e))?;
+        let mut import = opened(recording)?;
         if same_file(recording, trace) {
             let line = format!("--trace {}: this is the recording itself", trace.display());
             return Err(Failure::new(Exit::Usage, line));

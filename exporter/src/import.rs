@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memprov_ledger::evidence::{Evidence, EvidenceClass};
 use memprov_ledger::time::MonoTime;
@@ -27,6 +29,17 @@ pub struct Import {
     newest: MonoTime,
     more: bool,
     ended: bool,
+    until: Until,
+    cut: bool,
+}
+
+/// What ends the reading of a recording before its end.
+#[derive(Clone, Debug, Default)]
+pub struct Until {
+    /// Set once nothing more is to be read.
+    pub stop: Arc<AtomicBool>,
+    /// Set once what is read ends too early.
+    pub cut: Arc<AtomicBool>,
 }
 
 impl Import {
@@ -35,11 +48,20 @@ impl Import {
     /// # Errors
     /// When it does not open, or is none.
     pub fn open(path: &Path) -> Result<Self, FileError> {
+        Self::until(path, Until::default())
+    }
+
+    /// The same, of as much as is read until then.
+    ///
+    /// # Errors
+    /// When it does not open, or is none.
+    pub fn until(path: &Path, until: Until) -> Result<Self, FileError> {
         let recording = Recording::open(path)?;
         let header = header(recording.about());
         let (waiting, batch, newest) = (VecDeque::new(), Vec::new(), MonoTime(0));
+        let (more, ended, cut) = (true, false, false);
         let mut import =
-            Self { recording, header, waiting, batch, newest, more: true, ended: false };
+            Self { recording, header, waiting, batch, newest, more, ended, until, cut };
         import.read();
         // What it found when it began is older than the first event.
         let list = |line: &&Line| !matches!(line, Line::Evidence(Evidence::Residency(_)));
@@ -76,9 +98,17 @@ impl Import {
         self.recording.tally()
     }
 
+    /// Whether reading ended before the recording did.
+    #[must_use]
+    pub fn cut(&self) -> bool {
+        self.cut
+    }
+
     fn read(&mut self) {
         if self.more {
-            self.more = self.recording.next(&mut self.batch);
+            let more = self.recording.next(&mut self.batch);
+            self.more = more && !self.until.stop.load(Ordering::Relaxed);
+            self.cut = !self.more && self.until.cut.load(Ordering::Relaxed);
         }
         for evidence in self.batch.drain(..) {
             self.newest = self.newest.max(end(&evidence));

@@ -13,6 +13,7 @@ pub mod config;
 pub mod cost;
 pub mod daemon;
 pub mod encode;
+mod ending;
 pub mod engine;
 pub mod exemplar;
 pub mod exporting;

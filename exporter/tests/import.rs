@@ -4,8 +4,9 @@
 mod receiver;
 
 use std::collections::BTreeMap;
+use std::io::{PipeWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use memprov::commands::Engine;
@@ -17,6 +18,7 @@ use memprov::report::Report;
 use memprov::trace::Line;
 use memprov_ledger::evidence::{Evidence, Stream};
 use memprov_ledger::resolution::Resolution;
+use rustix::process::{Pid, Signal, kill_process};
 
 fn recorded(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/perfdata").join(name);
@@ -315,4 +317,58 @@ fn a_recording_that_nobody_takes_or_that_has_no_wall_time_is_a_failure_with_its_
     let Some(path) = recorded("akshay-numatop/perf.data") else { return };
     let failure = Local.send(&path, None, &sent_to(1)).unwrap_err();
     assert!(failure.lines[0].contains("no wall time"), "{:?}", failure.lines);
+}
+
+/// What these tests cannot do without.
+const NEEDED: &str = "the kernel and the program do what they are asked to";
+
+/// The program as it reads a pipe, and the other end.
+fn reading() -> (Child, PipeWriter) {
+    let (read, write) = std::io::pipe().expect(NEEDED);
+    let mut program = Command::new(env!("CARGO_BIN_EXE_memprov"));
+    program.args(["import", "-", "--output", "json"]).stdin(read);
+    (program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect(NEEDED), write)
+}
+
+/// Sends Ctrl-C once all that was written is read; what the program said then, and its status.
+fn interrupted(child: Child, write: PipeWriter) -> (String, String, Option<i32>) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect(NEEDED)).expect(NEEDED);
+    // The thread that reads begins once signals are handled.
+    let begun = || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).expect(NEEDED);
+        threads.count() > 1 && rustix::io::ioctl_fionread(&write).expect(NEEDED) == 0
+    };
+    while !begun() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(pid, Signal::INT).expect(NEEDED);
+    let done = child.wait_with_output().expect(NEEDED);
+    drop(write);
+    let text = |bytes| String::from_utf8(bytes).expect(NEEDED);
+    (text(done.stdout), text(done.stderr), done.status.code())
+}
+
+#[test]
+fn what_was_read_of_a_pipe_when_it_is_interrupted_is_told() {
+    let (child, write) = reading();
+    let (out, err, status) = interrupted(child, write);
+    assert_eq!((out.as_str(), status), ("", Some(1)));
+    assert!(err.starts_with("memprov: ended by a signal before the recording began\n"), "{err}");
+
+    let name = "quipper/perf.data.piped.header_features_aligned-6.12";
+    let Some(path) = recorded(name) else { return };
+    let (child, mut write) = reading();
+    write.write_all(&std::fs::read(&path).unwrap()).unwrap();
+    let (out, err, status) = interrupted(child, write);
+    let whole = reports(|all| {
+        let mut sink = |report: &Report| {
+            all(report);
+            Ok(())
+        };
+        Local.import(&path, None, &mut sink).unwrap();
+    });
+    let told: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(told, serde_json::to_value(&whole[0]).unwrap());
+    assert!(err.contains("memprov: ended by a signal before the recording was"), "{err}");
+    assert_eq!(status, Some(1));
 }

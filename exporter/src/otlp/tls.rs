@@ -69,7 +69,7 @@ pub enum TlsError {
         path: PathBuf,
         /// What is wrong.
         #[source]
-        source: rustls::Error,
+        source: Box<rustls::Error>,
     },
     /// The library lacks what it needs.
     #[error("set up TLS")]
@@ -94,7 +94,8 @@ pub(super) fn config(files: Option<&Files>) -> Result<ClientConfig, TlsError> {
     let key = key.map_err(|source| broken(&files.key, source))?;
     let identity = builder.with_client_auth_cert(chain, key);
     let Named { setting: key, path } = &files.cert;
-    identity.map_err(|source| TlsError::Identity { key, path: path.clone(), source })
+    let unfit = |source| TlsError::Identity { key, path: path.clone(), source: Box::new(source) };
+    identity.map_err(unfit)
 }
 
 fn authorities(ca: &Named) -> Result<RootCertStore, TlsError> {

@@ -80,6 +80,7 @@ impl Composer<'_> {
             source: source.to_owned(),
             generated_at: wall::rfc3339(clock, at),
             watching_since: wall::rfc3339(clock, self.header.watching_since),
+            no_wall_time: !clock.known(),
             mechanism: self.mechanism(),
             host: self.header.host.clone(),
             processes,

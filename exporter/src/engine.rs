@@ -125,8 +125,8 @@ fn whole(import: &Import) -> Result<(), Failure> {
     let tally = import.tally();
     if !import.has_wall_time() {
         tracing::warn!(
-            "the recording has no wall time, so its times count from 1970; with `perf record -k \
-             CLOCK_MONOTONIC` it has"
+            "the recording has no wall time: its times are seconds of its own clock, in documents as if \
+             that had begun in 1970; with `perf record -k CLOCK_MONOTONIC` it has one"
         );
     }
     if tally.accesses == 0 {

@@ -89,7 +89,7 @@ impl Import {
     /// Whether the recording says what the wall clock showed. Else its times are those of its own clock.
     #[must_use]
     pub fn has_wall_time(&self) -> bool {
-        self.recording.about().clock.is_some()
+        self.header.clock.known()
     }
 
     /// What was read so far.

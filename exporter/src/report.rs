@@ -35,6 +35,9 @@ pub struct Report {
     pub generated_at: String,
     /// Since when lifecycle events are seen.
     pub watching_since: String,
+    /// No wall time is known: instants are those of a clock of its own, as if that had begun in 1970.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub no_wall_time: bool,
     /// The mechanism that tells of lifecycle events (`mapping.lifecycle` of `memprov check`), as the run began with it;
     /// `None`: scans alone do.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -18,7 +18,7 @@ use crate::report::{Process, Report, SharedRow};
 use crate::support::SIDEBAND;
 use equation::Sum;
 use owners::{Layout, Row, rows};
-use text::{Paint, age, clean, clock, elide, fit, percent, sum, wrap};
+use text::{Paint, age, clean, clock, elide, fit, percent, sum, uptime, wrap};
 
 /// How a report is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +116,10 @@ fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut V
                 },
                 format!("kernel {kernel}"),
                 nodes,
-                clock(&report.generated_at, ""),
+                match report.no_wall_time {
+                    true => "no wall time".to_owned(),
+                    false => clock(&report.generated_at, ""),
+                },
             ],
             width,
             "",
@@ -126,10 +129,7 @@ fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut V
     );
     let mut notes = match (&report.accesses, &host.no_pmu) {
         _ if imported(report) => vec![
-            format!(
-                "recorded by perf since {}",
-                clock(&report.watching_since, &report.generated_at)
-            ),
+            format!("recorded by perf since {}", instant(&report.watching_since, report)),
             "mappings and accesses, neither resident bytes nor call sites".to_owned(),
         ],
         (Some(_), _) => return,
@@ -140,6 +140,11 @@ fn header(report: &Report, daemon: bool, width: usize, paint: Paint, out: &mut V
     let used = report.processes.iter().any(touched);
     notes.extend(used.then(|| "DAMON tells what is used".to_owned()));
     out.extend(wrap(&notes, width, "").into_iter().map(|line| paint.dim(&line)));
+}
+
+/// An instant of a report: of its own clock where no wall time is known.
+fn instant(at: &str, report: &Report) -> String {
+    if report.no_wall_time { uptime(at) } else { clock(at, &report.generated_at) }
 }
 
 /// Whether this was recorded by perf, and has neither pages nor call sites.
@@ -176,7 +181,7 @@ fn one_process(
     }
     let as_of = format!(
         "as of {} ({})",
-        clock(&process.as_of, &report.generated_at),
+        instant(&process.as_of, report),
         age(&process.as_of, &report.generated_at)
     );
     let room = width.saturating_sub(as_of.chars().count() + 2);
@@ -196,8 +201,7 @@ fn one_process(
             out.extend(sum.lines(name, width, paint));
         }
     }
-    let mut facts =
-        vec![format!("watching since {}", clock(&report.watching_since, &report.generated_at))];
+    let mut facts = vec![format!("watching since {}", instant(&report.watching_since, report))];
     if process.pages_unread {
         facts.push(
             "its pages may not be read (CAP_DAC_READ_SEARCH): what owners have resident is unknown"

@@ -174,6 +174,7 @@ fn maximal() -> Report {
     report.scan_seconds.record(0.1, 1.0);
     report.source = "daemon".into();
     report.mechanism = Some("fentry".into());
+    report.no_wall_time = true;
     report.cgroups = vec![cgroup(&quantity)];
     report.host = Host {
         kernel: Some("6.18.0".into()),

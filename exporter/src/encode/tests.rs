@@ -130,6 +130,7 @@ fn report(processes: Vec<Process>) -> Report {
         source: "daemon".to_owned(),
         generated_at: "2026-09-21T14:14:20Z".to_owned(),
         watching_since: "2026-09-21T14:13:20Z".to_owned(),
+        no_wall_time: false,
         mechanism: None,
         host: Host { nodes: Some(2), ..Host::default() },
         processes,

@@ -193,6 +193,11 @@ pub(crate) fn clock(instant: &str, today: &str) -> String {
     }
 }
 
+/// The second of a clock that is told as if it had begun in 1970.
+pub(crate) fn uptime(instant: &str) -> String {
+    seconds(instant).map_or_else(|| elide(&clean(instant), 24), |second| format!("second {second}"))
+}
+
 /// How long before `now` an instant was.
 pub(crate) fn age(instant: &str, now: &str) -> String {
     let (Some(then), Some(now)) = (seconds(instant), seconds(now)) else {
@@ -210,7 +215,7 @@ pub(crate) fn age(instant: &str, now: &str) -> String {
 mod tests {
     use unicode_width::UnicodeWidthStr;
 
-    use super::{age, bytes, clean, clock, elide, percent, seconds, signed, wrap};
+    use super::{age, bytes, clean, clock, elide, percent, seconds, signed, uptime, wrap};
 
     #[test]
     fn bytes_have_three_significant_digits() {
@@ -284,6 +289,8 @@ mod tests {
         assert_eq!(clock("2026-11-29T20:39:58.123Z", now), "20:39:58Z");
         assert_eq!(clock("2026-11-28T20:39:58Z", now), "2026-11-28 20:39:58Z");
         assert_eq!(clock("\x1b", now), "\\x1b");
+        assert_eq!(uptime("1970-01-20T15:00:06.19Z"), "second 1695606");
+        assert_eq!(uptime("\x1b"), "\\x1b");
         assert_eq!(age("2026-11-29T20:39:58.123Z", now), "2 s ago");
         assert_eq!(age("2026-11-29T20:30:00Z", now), "10 min ago");
         assert_eq!(age("2026-11-28T20:40:00Z", now), "24 h ago");

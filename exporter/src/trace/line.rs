@@ -55,9 +55,17 @@ pub struct Header {
 /// The one place where monotonic and wall time meet, so that a replay shows the same times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Wall time at [`MonoTime`] 0, in nanoseconds since 1970. Decimal text, because it is beyond 2^53.
+    /// Wall time at [`MonoTime`] 0, in nanoseconds since 1970; 0: not known. Decimal text, because it is beyond 2^53.
     #[serde(with = "decimal")]
     pub wall_at_zero: i64,
+}
+
+impl Clock {
+    /// Whether wall time is known. Else instants are those of a clock of its own, as if that had begun in 1970.
+    #[must_use]
+    pub fn known(self) -> bool {
+        self.wall_at_zero != 0
+    }
 }
 
 /// Whose evidence a trace holds.

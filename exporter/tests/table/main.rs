@@ -108,6 +108,7 @@ fn report(processes: Vec<Process>) -> Report {
         source: "daemon".to_owned(),
         generated_at: "2026-11-29T12:00:05.500Z".to_owned(),
         watching_since: "2026-11-29T11:58:00Z".to_owned(),
+        no_wall_time: false,
         mechanism: None,
         host: Host {
             kernel: Some("6.18.44".to_owned()),
@@ -394,6 +395,11 @@ fn a_recording_is_told_as_one_and_not_as_a_daemon_that_knows_little() {
     report.mechanism = Some("perf-sideband".to_owned());
     report.lost = BTreeMap::from([("sideband".to_owned(), 3), ("accesses".to_owned(), 17)]);
     golden("import.txt", &render(&report, &View::default()));
+    report.no_wall_time = true;
+    let text = render(&report, &View::default());
+    let told =
+        ["1 NUMA node · no wall time\n", "since second 17959", "as of second 17959", "(2 s ago)"];
+    assert!(told.iter().all(|told| text.contains(told)) && !text.contains("Z "), "{text}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use memprov_proc::{Proc, lossless};
 
 use crate::config::{Config, DamonMode, Detail};
 use crate::encode::{Estimate, Options, estimate};
+use crate::sources::chosen;
 use crate::sources::regions::MARK;
 use crate::support::{
     Capability, Cgroup, HookProbe, Matrix, OwnMonitor, PagesProbe, Probes, State,
@@ -156,6 +157,20 @@ pub fn series(config: &Config) -> Option<Estimate> {
     let places =
         cgroups.iter().map(|path| (path.as_deref().and_then(container_id), path.as_deref()));
     estimate(&Options::of(config), places)
+}
+
+/// What settings that are in force name and this host does not have: a sentence each.
+#[must_use]
+pub fn idle(config: &Config) -> Vec<String> {
+    let proc = Proc::at(&config.root);
+    let active = config.damon.mode == DamonMode::Active;
+    let damon = active.then_some(("damon.allow", &config.damon.allow));
+    let named = damon.into_iter().chain([("access.faults", &config.access.faults)]);
+    let lines = named.flat_map(|(setting, allow)| {
+        let terms = chosen::idle(&proc, allow).into_iter();
+        terms.map(move |term| format!("{setting}: {term} finds no process now"))
+    });
+    lines.collect()
 }
 
 /// The estimate as text.

@@ -13,7 +13,7 @@
 
 pub mod accesses;
 pub mod charging;
-mod chosen;
+pub(crate) mod chosen;
 pub mod hooks;
 pub mod names;
 pub mod placing;

@@ -43,6 +43,9 @@ pub(super) fn check(
     };
     io.out.write_all(text.as_bytes()).map_err(|error| Failure::output(&error))?;
     advise(&config, io);
+    for line in check::idle(&config) {
+        say(io, &format!("warning: {line}"));
+    }
     match check::demand(&matrix, &args.require) {
         check::Demand::Met(warnings) => {
             for warning in warnings {

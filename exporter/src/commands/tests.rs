@@ -379,6 +379,20 @@ fn check_prints_the_matrix_and_a_demand_decides_its_status() {
 }
 
 #[test]
+fn check_tells_whom_a_setting_names_and_nobody_is() {
+    let sets = |values: &[&str]| {
+        let sets = values.iter().flat_map(|value| ["--set", value]);
+        call(&["check"].into_iter().chain(sets).collect::<Vec<_>>(), &[], false).err
+    };
+    let nobody = "finds no process now\n";
+    let faults = sets(&["access.faults=*,comm=no such one"]);
+    assert_eq!(faults, format!("memprov: warning: access.faults: comm=no such one {nobody}"));
+    let active = sets(&["damon.mode=active", "damon.allow=unit=no.service"]);
+    assert_eq!(active, format!("memprov: warning: damon.allow: unit=no.service {nobody}"));
+    assert!(!sets(&["damon.allow=unit=no.service"]).contains(nobody), "nobody is watched anyway");
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_hears_no_complaint() {
     struct Closed;
     impl std::io::Write for Closed {

@@ -26,6 +26,12 @@ pub(super) fn chosen(proc: &Proc, allow: &Allow) -> Vec<Tgid> {
     chosen.into_iter().map(|(_, tgid)| tgid).collect()
 }
 
+/// Terms of a setting that find nobody now.
+pub(crate) fn idle(proc: &Proc, allow: &Allow) -> Vec<String> {
+    let alone = allow.0.iter().map(|term| Allow(vec![term.clone()]));
+    alone.filter(|alone| chosen(proc, alone).is_empty()).map(String::from).collect()
+}
+
 fn allowed(proc: &Proc, allow: &Allow, tgid: Tgid, comm: &str) -> bool {
     let cgroup = proc.cgroups(tgid).ok().as_deref().and_then(memory_path).map(lossless);
     let (container, unit) =

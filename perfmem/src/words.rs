@@ -41,6 +41,16 @@ pub enum DescriptionError {
         /// What it says.
         text: String,
     },
+    /// A value has more bits than its field.
+    #[error("{value:#x} does not fit the {bits} bits of {}", path.display())]
+    Wide {
+        /// The description of the field.
+        path: PathBuf,
+        /// The value.
+        value: u64,
+        /// Bits that the field has.
+        bits: usize,
+    },
 }
 
 impl DescriptionError {
@@ -48,7 +58,7 @@ impl DescriptionError {
     pub(crate) fn errno(&self) -> Option<i32> {
         match self {
             Self::Read { source, .. } => source.raw_os_error(),
-            Self::Text { .. } => None,
+            Self::Text { .. } | Self::Wide { .. } => None,
         }
     }
 }
@@ -100,9 +110,13 @@ impl Words {
         let Some((word, bits)) = layout(&text) else {
             return Err(DescriptionError::Text { path, text });
         };
+        let bits = bits.as_slice();
+        if bits.len() < 64 && value >> bits.len() != 0 {
+            return Err(DescriptionError::Wide { path, value, bits: bits.len() });
+        }
         if let Some(word) = self.config.get_mut(word) {
             // The lowest bit of the value goes to the first bit that the field has.
-            for (nth, bit) in bits.into_iter().enumerate() {
+            for (nth, bit) in bits.iter().enumerate() {
                 *word = *word & !(1 << bit) | (value >> nth & 1) << bit;
             }
         }
@@ -120,7 +134,8 @@ impl Words {
     }
 }
 
-fn read(path: &Path) -> Result<String, DescriptionError> {
+/// What a file says, without the end of its line.
+pub(crate) fn read(path: &Path) -> Result<String, DescriptionError> {
     let read = std::fs::read_to_string(path);
     let read = read.map_err(|source| DescriptionError::Read { path: path.to_owned(), source })?;
     Ok(read.trim().to_owned())
@@ -133,7 +148,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Which word a field is in, and its bits there.
+/// Which word a field is in, and its bits there, each once.
 fn layout(text: &str) -> Option<(usize, Vec<u32>)> {
     let (word, ranges) = text.split_once(':')?;
     let word = ["config", "config1", "config2"].iter().position(|name| *name == word)?;
@@ -141,7 +156,7 @@ fn layout(text: &str) -> Option<(usize, Vec<u32>)> {
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        if last > 63 || bits.len() > 64 {
+        if first > last || last > 63 || (first..=last).any(|bit| bits.contains(&bit)) {
             return None;
         }
         bits.extend(first..=last);
@@ -188,13 +203,36 @@ mod tests {
         let at = tempfile::tempdir().unwrap();
         let missing = Words::of(at.path(), None, &[]).unwrap_err();
         assert_eq!(missing.errno(), Some(2));
-        for (format, event) in
-            [("config9:0-7", "event=1"), ("config:0-64", "event=1"), ("config:0-7", "event=?")]
-        {
+        for (format, event) in [
+            ("config9:0-7", "event=1"),
+            ("config:0-64", "event=1"),
+            ("config:0-7", "event=?"),
+            ("config:0-63,0-63", "event=1"),
+            ("config:0-7,4-11", "event=1"),
+            ("config:7-0", "event=1"),
+            ("config:", "event=1"),
+        ] {
             let files = [("type", "4"), ("format/event", format), ("events/mem-loads", event)];
             pmu(at.path(), &files);
             let error = Words::of(at.path(), Some("mem-loads"), &[]).unwrap_err();
             assert!(matches!(error, DescriptionError::Text { .. }), "{error}");
         }
+    }
+
+    #[test]
+    fn a_value_that_its_field_cannot_hold_is_refused_and_not_cut() {
+        let at = tempfile::tempdir().unwrap();
+        let of = |format, event| {
+            let files = [("type", "4"), ("format/event", format), ("events/mem-loads", event)];
+            pmu(at.path(), &files);
+            Words::of(at.path(), Some("mem-loads"), &[]).map(|words| words.config[0])
+        };
+        let wide = of("config:0-7,32", "event=0x200").unwrap_err();
+        let DescriptionError::Wide { path, value: 0x200, bits: 9 } = &wide else {
+            panic!("{wide}")
+        };
+        assert!(path.ends_with("format/event"), "{wide}");
+        assert_eq!(of("config:0-7,32", "event=0x1ff").unwrap(), 0x1_0000_00ff);
+        assert_eq!(of("config:0-63", "event=0xffffffffffffffff").unwrap(), u64::MAX);
     }
 }

@@ -130,10 +130,6 @@ pub struct Operation {
     pub physical: Option<u64>,
     /// Cycles from dispatch until all was done.
     pub total: Option<u64>,
-    /// Cycles of it until it was issued.
-    pub issue: Option<u64>,
-    /// Cycles that its translation took.
-    pub translation: Option<u64>,
     /// What happened ([`event`]).
     pub events: u64,
     /// What answered, by numbers of the implementation.
@@ -167,8 +163,6 @@ impl Operation {
             Packet::Address { index: 2, value } => self.address = Some(canonical(value)),
             Packet::Address { index: 3, value } => self.physical = Some(value & UNTAGGED),
             Packet::Counter { index: 0, value } => self.total = Some(value),
-            Packet::Counter { index: 1, value } => self.issue = Some(value),
-            Packet::Counter { index: 2, value } => self.translation = Some(value),
             Packet::Timestamp(time) => self.time = Some(time),
             Packet::Address { .. } | Packet::Counter { .. } | Packet::Padding | Packet::End => {}
         }
@@ -273,8 +267,6 @@ mod tests {
         address: Some(0xffff_0000_5000),
         physical: Some(0x1234_5678),
         total: Some(300),
-        issue: Some(5),
-        translation: Some(2),
         events: 0x71e,
         source: Some(13),
         context: Some(298),

@@ -38,35 +38,63 @@ impl Kind {
     }
 }
 
+/// Where and when a sample was taken, in numbers as the hardware and the kernel write them: 0 is none.
+pub(super) struct Taken {
+    pub(super) when: MonoTime,
+    pub(super) cpu: Option<u32>,
+    pub(super) ip: Option<u64>,
+    pub(super) address: Option<u64>,
+    /// Physical address.
+    pub(super) physical: Option<u64>,
+    pub(super) period: Option<u64>,
+    /// Cycles.
+    pub(super) latency: Option<u64>,
+}
+
+/// What samples of all hardware have in common.
+pub(super) fn base(taken: Taken, of: Kind, nodes: &Nodes) -> Access {
+    let some = |number: &u64| *number != 0;
+    let frame = taken.physical.filter(some).map(|address| address / PAGE);
+    let latency = taken.latency.filter(some);
+    Access {
+        when: Span::at(taken.when),
+        cpu: taken.cpu,
+        cpu_node: taken.cpu.and_then(|cpu| nodes.of_cpu(cpu)),
+        page_node: frame.and_then(|frame| nodes.of_frame(frame)),
+        ip: taken.ip.filter(some),
+        address: taken.address.filter(some),
+        frame,
+        population: of.population,
+        period: taken.period.or(of.period).filter(some),
+        latency,
+        timing: if latency.is_some() { of.timing } else { Timing::Unknown },
+        ..Access::default()
+    }
+}
+
 /// The access that a sample tells of; nothing without its time.
 pub(crate) fn access(sample: &Sample<'_>, of: Kind, nodes: &Nodes) -> Option<Access> {
     // Ids that the kernel had none for, and numbers that mean "none".
     let known = |id: &u32| *id != u32::MAX;
-    let some = |number: &u64| *number != 0;
-    let cpu = sample.cpu.filter(known);
-    let frame = sample.physical.filter(some).map(|address| address / PAGE);
     let weight = sample.weight.map(|weight| match weight {
         Weight::Full(whole) => whole,
         Weight::Three(first, _, _) => u64::from(first),
     });
-    let latency = weight.filter(some);
-    let raw = sample.data_src.filter(some);
+    let raw = sample.data_src.filter(|bits| *bits != 0);
     let source = DataSource(raw.unwrap_or_default());
+    let taken = Taken {
+        when: MonoTime(sample.time?),
+        cpu: sample.cpu.filter(known),
+        ip: sample.ip,
+        address: sample.address,
+        physical: sample.physical,
+        period: sample.period,
+        latency: weight,
+    };
     let access = Access {
-        when: Span::at(MonoTime(sample.time?)),
         tgid: sample.task.map(|(pid, _)| pid).filter(known).map(Tgid),
         tid: sample.task.map(|(_, tid)| tid).filter(known),
-        cpu,
-        cpu_node: cpu.and_then(|cpu| nodes.of_cpu(cpu)),
-        page_node: frame.and_then(|frame| nodes.of_frame(frame)),
-        ip: sample.ip.filter(some),
-        address: sample.address.filter(some),
-        frame,
-        page_size: sample.data_page_size.filter(some),
-        population: of.population,
-        period: sample.period.or(of.period).filter(some),
-        latency,
-        timing: if latency.is_some() { of.timing } else { Timing::Unknown },
+        page_size: sample.data_page_size.filter(|bytes| *bytes != 0),
         op: op_of(source),
         served: served(source),
         snoop: snoop_of(source),
@@ -74,6 +102,7 @@ pub(crate) fn access(sample: &Sample<'_>, of: Kind, nodes: &Nodes) -> Option<Acc
         locked: raw.and_then(|_| locked(source)),
         blocked: blocked_of(source),
         raw,
+        ..base(taken, of, nodes)
     };
     let op = sample.raw.filter(|_| of.is_ibs() && raw.is_none()).and_then(ibs::Op::read);
     Some(match op {

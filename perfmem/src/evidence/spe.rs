@@ -4,11 +4,11 @@
 //! "Data source packet"), of AmpereOne and of HiSilicon's HIP12 are known, as perf knows them (`util/arm-spe.c`); of other
 //! cores the events tell as far as they go. For stores nobody says what answered.
 
-use memprov_ledger::evidence::{Access, Op, Served, Snoop, Timing, Tlb};
-use memprov_ledger::identity::PAGE;
-use memprov_ledger::time::{MonoTime, Span};
+use memprov_ledger::evidence::{Access, Op, Served, Snoop, Tlb};
+use memprov_ledger::time::MonoTime;
 
 use super::Kind;
+use super::access::{Taken, base};
 use crate::nodes::Nodes;
 use crate::spe::{Operation, event};
 
@@ -29,30 +29,25 @@ pub(crate) struct Place<'a> {
 pub(crate) fn operation(sampled: &Operation, of: Kind, place: Place<'_>) -> Option<Access> {
     let store = sampled.store()?;
     let Place { when, cpu, midr, nodes } = place;
-    let some = |number: &u64| *number != 0;
-    let frame = sampled.physical.filter(some).map(|address| address / PAGE);
-    let latency = sampled.total.filter(some);
+    let taken = Taken {
+        when,
+        cpu,
+        ip: sampled.ip,
+        address: sampled.address,
+        physical: sampled.physical,
+        period: None,
+        latency: sampled.total,
+    };
     let (served, snoop) =
         if store { (Served::NotAvailable, Snoop::Unknown) } else { answered(sampled, midr) };
     Some(Access {
-        when: Span::at(when),
         tid: sampled.context.and_then(|id| u32::try_from(id).ok()).filter(|id| *id != 0),
-        cpu,
-        cpu_node: cpu.and_then(|cpu| nodes.of_cpu(cpu)),
-        page_node: frame.and_then(|frame| nodes.of_frame(frame)),
-        ip: sampled.ip.filter(some),
-        address: sampled.address.filter(some),
-        frame,
-        population: of.population,
-        period: of.period.filter(some),
-        latency,
-        timing: if latency.is_some() { of.timing } else { Timing::Unknown },
         op: if store { Op::Store } else { Op::Load },
         served,
         snoop,
         tlb: tlb(sampled.events),
         locked: Some(sampled.atomic()),
-        ..Access::default()
+        ..base(taken, of, nodes)
     })
 }
 
@@ -152,8 +147,6 @@ mod tests {
         address: Some(0x5000),
         physical: Some(0x1234_5678),
         total: Some(300),
-        issue: Some(5),
-        translation: None,
         events: event::L1_ACCESS | event::L1_REFILL | event::TLB_ACCESS,
         source: Some(0xd),
         context: Some(9),

@@ -12,14 +12,14 @@ mod header;
 mod open;
 mod order;
 mod stream;
+mod told;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
-use std::time::Duration;
 
-use memprov_ledger::evidence::{Access, Evidence, Gap, Stream as Lost};
-use memprov_ledger::time::{MonoTime, Span};
+use memprov_ledger::evidence::{Access, Evidence};
+use memprov_ledger::time::MonoTime;
 
 use crate::evidence::{Event, Kind, Objects, Start, Threads, access, event, found};
 use crate::record::{self, Body, ParseError, Record, sample};
@@ -106,6 +106,13 @@ enum Held {
         samples: u64,
         mappings: bool,
     },
+}
+
+impl Held {
+    /// So many accesses since then are not told.
+    fn missed(since: MonoTime, samples: u64) -> Self {
+        Self::Lost { since, samples, mappings: false }
+    }
 }
 
 /// A recording that is being read.
@@ -218,7 +225,7 @@ impl<R: BufRead> Recording<R> {
                 return false;
             };
             let released = match record::kind(&self.record) {
-                FINISHED_ROUND if self.aux.is_none() => self.order.round(),
+                FINISHED_ROUND => self.order.round(),
                 AUXTRACE => self.trace(offset),
                 kind if kind >= HEADER_ATTR => {
                     self.meta(kind, offset);
@@ -284,6 +291,7 @@ impl<R: BufRead> Recording<R> {
                 self.aux = aux;
                 if self.aux.is_some() {
                     self.stream.keep_traces();
+                    self.order.wait();
                 }
             }),
             TIME_CONV => {
@@ -346,8 +354,8 @@ impl<R: BufRead> Recording<R> {
     /// The record that is being taken says nothing: it was a sample, or of anything.
     fn unread(&self) -> (MonoTime, Held) {
         let mappings = record::kind(&self.record) != record::SAMPLE;
-        let since = self.order.released();
-        (since, Held::Lost { since, samples: u64::from(!mappings), mappings })
+        let here = self.order.here();
+        (here.end, Held::Lost { since: here.begin, samples: u64::from(!mappings), mappings })
     }
 
     fn read_record(
@@ -366,12 +374,12 @@ impl<R: BufRead> Recording<R> {
         if let Some(aux) = &mut self.aux {
             aux.learn(&record.body);
         }
+        let here = self.order.here();
         let held = match &record.body {
             Body::Sample(sample) => self.sampled(sample, kind, sample_type),
             Body::Lost(count) | Body::LostSamples(count) => {
                 self.tally.lost = self.tally.lost.saturating_add(*count);
-                let since = cpu.and_then(|cpu| self.cpus.get(&cpu).copied());
-                let since = since.unwrap_or_default();
+                let since = cpu.and_then(|cpu| self.cpus.get(&cpu).copied()).unwrap_or_default();
                 Some(Held::Lost { since, samples: *count, mappings: true })
             }
             Body::Throttle | Body::Unthrottle => {
@@ -381,9 +389,11 @@ impl<R: BufRead> Recording<R> {
             Body::Switch { .. } if self.aux.is_some() => {
                 Aux::switch(&record).map(|(cpu, task)| Held::Switch(cpu, task))
             }
-            Body::Aux { truncated: true } if self.aux.is_some() => {
+            Body::Aux { truncated, partial, collided }
+                if self.aux.is_some() && (*truncated || *partial || *collided) =>
+            {
                 let since = cpu.and_then(|cpu| self.cpus.get(&cpu).copied()).unwrap_or_default();
-                Some(Held::Lost { since, samples: 0, mappings: false })
+                Some(Held::missed(since, 0))
             }
             Body::Other(_) | Body::Switch { .. } | Body::Aux { .. } => {
                 self.tally.other += 1;
@@ -398,19 +408,21 @@ impl<R: BufRead> Recording<R> {
             }
             _ => {
                 // Without a time it holds from where the file has it on, as perf takes it.
-                record.trailer.time = Some(time.unwrap_or(self.order.released()).0);
+                record.trailer.time = Some(time.unwrap_or(here.begin).0);
                 event(&record).map(|mut event| {
                     event.number(&mut self.objects);
                     Held::Event(event)
                 })
             }
         };
-        let time = time.unwrap_or(self.order.released());
-        if let Some(cpu) = cpu {
+        if let (Some(cpu), Some(time)) = (cpu, time) {
             let newest = self.cpus.entry(cpu).or_default();
             *newest = time.max(*newest);
         }
-        held.map(|held| (time, held))
+        held.map(|held| {
+            let lost = matches!(held, Held::Lost { .. });
+            (time.unwrap_or(if lost { here.end } else { here.begin }), held)
+        })
     }
 
     fn sampled(
@@ -425,69 +437,10 @@ impl<R: BufRead> Recording<R> {
         }
         let Some(access) = access(sampled, kind, &self.about.nodes) else {
             self.tally.timeless += 1;
-            let since = self.order.released();
-            return Some(Held::Lost { since, samples: 1, mappings: false });
+            return Some(Held::missed(self.order.here().begin, 1));
         };
         self.tally.accesses += 1;
         Some(Held::Access(Box::new(access)))
-    }
-
-    /// Tells what is in order now; what there was before comes first.
-    fn tell(&mut self, released: Vec<(MonoTime, Held)>, out: &mut Vec<Evidence>) {
-        if let Some((first, _)) = released.first() {
-            self.begin(*first, out);
-        }
-        for (time, held) in released {
-            self.told = self.told.max(time);
-            match held {
-                Held::Event(event) => {
-                    let program = event.program();
-                    let told = self.threads.lifecycle(event, Duration::ZERO);
-                    // What comes late happened at any time since.
-                    let told = told.map(|mut event| {
-                        event.when.end = self.told;
-                        Evidence::Lifecycle(event)
-                    });
-                    out.extend(told);
-                    out.extend(program.map(|list| Evidence::Residency(Box::new(list))));
-                }
-                Held::Access(access) => out.push(Evidence::Access(access)),
-                Held::Operation(mut access) => {
-                    if let Some(aux) = &self.aux {
-                        aux.attribute(&mut access);
-                    }
-                    out.push(Evidence::Access(access));
-                }
-                Held::Switch(cpu, task) => {
-                    if let Some(aux) = &mut self.aux {
-                        aux.runs(cpu, task);
-                    }
-                }
-                Held::Lost { since, samples, mappings } => {
-                    let when = Span { begin: since.min(time), end: time };
-                    // How many of them told of address spaces nobody counted.
-                    let gap = |stream, lost| Evidence::Gap(Gap { when, stream, lost, whose: None });
-                    if mappings {
-                        out.push(gap(Lost::Sideband, 0));
-                        self.threads.lose(time);
-                    }
-                    out.push(gap(Lost::Accesses, samples));
-                }
-            }
-        }
-    }
-
-    /// Tells what there was before `first`.
-    fn begin(&mut self, first: MonoTime, out: &mut Vec<Evidence>) {
-        let Some(start) = self.start.take() else { return };
-        let crowded = start.crowded;
-        self.threads.found(start.threads());
-        let when = Span::at(MonoTime(first.0.saturating_sub(1)));
-        out.extend(start.residencies(when).map(|seen| Evidence::Residency(Box::new(seen))));
-        if crowded > 0 {
-            let (stream, lost) = (Lost::Sideband, crowded);
-            out.push(Evidence::Gap(Gap { when, stream, lost, whose: None }));
-        }
     }
 }
 

@@ -33,6 +33,11 @@ const MMAP_DATA: u16 = COMM_EXEC;
 /// `PERF_RECORD_MISC_MMAP_BUILD_ID`.
 const MMAP_BUILD_ID: u16 = 1 << 14;
 
+// PERF_AUX_FLAG_*
+const AUX_TRUNCATED: u64 = 1;
+const AUX_PARTIAL: u64 = 1 << 2;
+const AUX_COLLISION: u64 = 1 << 3;
+
 /// What an event was opened with, as far as the form of its records depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
@@ -107,9 +112,9 @@ pub enum Body<'a> {
     Fork(Task),
     /// A thread ended.
     Exit(Task),
-    /// The ring had no room for this many records since the last one that it had room for.
+    /// The ring had no room for this many records, of all events that write to it, since the last one that it had room for.
     Lost(u64),
-    /// This many samples were lost before they reached the ring.
+    /// This many samples of the event were lost before they reached the ring: no count of what found no room has them.
     LostSamples(u64),
     /// The event is held back: it fired too often.
     Throttle,
@@ -119,6 +124,10 @@ pub enum Body<'a> {
     Aux {
         /// Some of it did not fit.
         truncated: bool,
+        /// It has gaps.
+        partial: bool,
+        /// Something was to be sampled while a sample before it was not done.
+        collided: bool,
     },
     /// The task of the trailer goes on, or stops.
     Switch {
@@ -331,8 +340,13 @@ fn body(mut fields: Fields<'_>, misc: u16) -> Result<Body<'_>, ParseError> {
         THROTTLE => Body::Throttle,
         UNTHROTTLE => Body::Unthrottle,
         AUX => {
-            let (_offset, _size) = (fields.u64()?, fields.u64()?);
-            Body::Aux { truncated: fields.u64()? & 1 != 0 }
+            let (_offset, _size, flags) = (fields.u64()?, fields.u64()?, fields.u64()?);
+            let has = |flag: u64| flags & flag != 0;
+            Body::Aux {
+                truncated: has(AUX_TRUNCATED),
+                partial: has(AUX_PARTIAL),
+                collided: has(AUX_COLLISION),
+            }
         }
         SWITCH | SWITCH_CPU_WIDE => Body::Switch { out: misc & SWITCH_OUT != 0 },
         other => Body::Other(other),

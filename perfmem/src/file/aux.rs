@@ -68,6 +68,8 @@ pub(super) struct Aux {
     threads: HashMap<u32, u32>,
     /// Process and thread that run on each CPU.
     running: HashMap<u32, (u32, u32)>,
+    /// Time of the newest operation of each CPU.
+    newest: HashMap<u32, MonoTime>,
 }
 
 impl Aux {
@@ -157,7 +159,7 @@ impl<R: BufRead> Recording<R> {
         offset: u64,
         out: &mut Vec<(MonoTime, Held)>,
     ) -> Option<()> {
-        let (_size, begin, _reference) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let (size, begin, _reference) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let (_index, tid, cpu, _reserved) =
             (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
         let known = |number: u32| Some(number).filter(|number| *number != u32::MAX);
@@ -168,23 +170,34 @@ impl<R: BufRead> Recording<R> {
         let kind = source.map_or(Kind::default(), |event| event.kind);
         // perf's clock is not the one that the timer is turned into where another was asked for.
         let clock = self.conversion.filter(|_| self.about.clock.is_none());
+        let newest = cpu.and_then(|cpu| aux.newest.get(&cpu).copied());
+        // What has no time lies between operations that have one.
+        let mut since = newest.unwrap_or(self.order.here().begin);
+        let passed = (fields.0.len() as u64) < size;
+        let mut missed = passed.then_some(0);
         for read in Operations::new(fields.0, begin) {
             self.tally.operations += 1;
             let sampled = match read {
                 Ok(sampled) => sampled,
                 Err(Broken { offset: at }) => {
                     self.broken(offset, ParseError::Trace { offset: at });
-                    out.extend(self.order.push(self.order.released(), SIZE, self.missed()));
+                    missed = Some(missed.unwrap_or(0) + 1);
                     continue;
                 }
             };
             let when = sampled.time.zip(clock).map(|(time, clock)| MonoTime(clock.nanos(time)));
             let place = |when| Place { when, cpu, midr, nodes: &self.about.nodes };
-            match (when, operation(&sampled, kind, place(when.unwrap_or_default()))) {
+            let told = operation(&sampled, kind, place(when.unwrap_or_default()));
+            if let Some(when) = when {
+                let lost = missed.take().map(|samples| Held::missed(since, samples));
+                out.extend(lost.into_iter().flat_map(|lost| self.order.push(when, SIZE, lost)));
+                since = when;
+            }
+            match (when, told) {
                 (_, None) => {}
                 (None, Some(_)) => {
                     self.tally.timeless += 1;
-                    out.extend(self.order.push(self.order.released(), SIZE, self.missed()));
+                    missed = Some(missed.unwrap_or(0) + 1);
                 }
                 (Some(when), Some(mut access)) => {
                     self.tally.accesses += 1;
@@ -193,11 +206,15 @@ impl<R: BufRead> Recording<R> {
                 }
             }
         }
+        if let Some(samples) = missed {
+            let upto = self.order.here().end.max(since);
+            out.extend(self.order.push(upto, SIZE, Held::missed(since, samples)));
+        }
+        if let (Some(cpu), Some(aux)) = (cpu, &mut self.aux)
+            && (aux.newest.len() < CPUS || aux.newest.contains_key(&cpu))
+        {
+            aux.newest.insert(cpu, since);
+        }
         Some(())
-    }
-
-    /// One access is not told.
-    fn missed(&self) -> Held {
-        Held::Lost { since: self.order.released(), samples: 1, mappings: false }
     }
 }

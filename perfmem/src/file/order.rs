@@ -4,7 +4,7 @@
 //! one does, but not than what the one after that does (`tools/perf/util/ordered-events.c`): at a mark everything is in
 //! order up to the newest time of the round before.
 
-use memprov_ledger::time::MonoTime;
+use memprov_ledger::time::{MonoTime, Span};
 
 /// Bytes that are held back at most, as far as their sizes are known. A recording without marks is put in order within
 /// these; what is late all the same is counted.
@@ -20,9 +20,12 @@ pub(super) struct Order<T> {
     /// The newest time of the round that ended last, and of all.
     before: MonoTime,
     newest: MonoTime,
+    /// Records that follow are no older.
+    passed: MonoTime,
     released: MonoTime,
     /// Things that are older than what was released before.
     late: u64,
+    waits: bool,
 }
 
 impl<T> Default for Order<T> {
@@ -36,7 +39,8 @@ impl<T> Order<T> {
     fn within(limit: usize) -> Self {
         let zero = MonoTime(0);
         let (held, arrived, bytes, late) = (Vec::new(), 0, 0, 0);
-        Self { held, arrived, bytes, limit, before: zero, newest: zero, released: zero, late }
+        let (before, newest, passed, released, waits) = (zero, zero, zero, zero, false);
+        Self { held, arrived, bytes, limit, before, newest, passed, released, late, waits }
     }
 
     /// Takes a thing of `size` bytes in. Returns what is in order now.
@@ -57,9 +61,17 @@ impl<T> Order<T> {
 
     /// A round ended. Returns what is in order now.
     pub(super) fn round(&mut self) -> Vec<(MonoTime, T)> {
-        let upto = std::mem::replace(&mut self.before, self.newest);
+        self.passed = std::mem::replace(&mut self.before, self.newest).max(self.passed);
+        if self.waits {
+            return Vec::new();
+        }
         self.sort();
-        self.release(upto)
+        self.release(self.passed)
+    }
+
+    /// From now on things may be older than the rounds that they lie in: all wait.
+    pub(super) fn wait(&mut self) {
+        self.waits = true;
     }
 
     /// Nothing comes any more. Returns the rest.
@@ -68,9 +80,11 @@ impl<T> Order<T> {
         self.release(MonoTime(u64::MAX))
     }
 
-    /// Up to when everything was released.
-    pub(super) fn released(&self) -> MonoTime {
-        self.released
+    /// When what has no time was told, as far as its place says: records behind it are no older than the begin, and none
+    /// before it is younger than the end.
+    pub(super) fn here(&self) -> Span {
+        let begin = self.passed.max(self.released);
+        Span { begin, end: self.newest.max(begin) }
     }
 
     /// How many came too late.
@@ -94,7 +108,7 @@ impl<T> Order<T> {
 
 #[cfg(test)]
 mod tests {
-    use memprov_ledger::time::MonoTime;
+    use memprov_ledger::time::{MonoTime, Span};
 
     use super::Order;
 
@@ -116,7 +130,7 @@ mod tests {
         assert_eq!(numbers(order.round()), []);
         push(&mut order, &[6, 4, 5, 7]);
         assert_eq!(numbers(order.round()), [1, 2, 3, 4, 4]);
-        assert_eq!(order.released(), MonoTime(4));
+        assert_eq!(order.here(), Span { begin: MonoTime(4), end: MonoTime(7) });
         push(&mut order, &[9, 8]);
         assert_eq!(numbers(order.round()), [5, 6, 7]);
         assert_eq!((numbers(order.finish()), order.late()), (vec![8, 9], 0));

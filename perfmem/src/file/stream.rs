@@ -82,7 +82,8 @@ impl<R: BufRead> Stream<R> {
         Self { reader, offset, end, decoder, unpacked, at, container, traces, passed }
     }
 
-    /// From now on a piece of a hardware trace is told with its record, which it follows.
+    /// From now on a piece of a hardware trace is told with its record, which it follows; of one that is too long the record
+    /// alone.
     pub(super) fn keep_traces(&mut self) {
         self.traces = true;
     }
@@ -113,7 +114,13 @@ impl<R: BufRead> Stream<R> {
                     self.append(word, into)?;
                     return Ok(Some(offset));
                 }
-                AUXTRACE => self.pass(word)?,
+                AUXTRACE => {
+                    self.pass(word)?;
+                    // Whoever wants traces is to know that this one is not there.
+                    if self.traces {
+                        return Ok(Some(offset));
+                    }
+                }
                 // Four bytes of size; what follows is padded.
                 TRACING_DATA => self.pass((word & 0xffff_ffff).next_multiple_of(8))?,
                 COMPRESSED => self.unpack(offset, body)?,

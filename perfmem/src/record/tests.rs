@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
 use super::{
-    Body, COMM, COMM_EXEC, EXIT, FORK, File, Format, LOST, LOST_SAMPLES, MMAP, MMAP_BUILD_ID,
+    AUX, Body, COMM, COMM_EXEC, EXIT, FORK, File, Format, LOST, LOST_SAMPLES, MMAP, MMAP_BUILD_ID,
     MMAP_DATA, MMAP2, Mmap, ParseError, SAMPLE, THROTTLE, Task, Trailer, UNTHROTTLE, parse, sample,
     split,
 };
@@ -93,6 +93,13 @@ fn each_kind_is_told_apart() {
     assert_eq!(body(MMAP, 0, &bytes), format!("{:?}", Body::Mmap(mapping)));
     let data = Mmap { exec: false, ..mapping };
     assert_eq!(body(MMAP, MMAP_DATA, &bytes), format!("{:?}", Body::Mmap(data)));
+    // Bit 2 says that the buffer is overwritten, which is asked for.
+    for (flags, truncated, partial, collided) in
+        [(0x2, false, false, false), (0x1, true, false, false), (0xc, false, true, true)]
+    {
+        let told = Body::Aux { truncated, partial, collided };
+        assert_eq!(body(AUX, 0, &u64s(&[0, 64, flags])), format!("{told:?}"));
+    }
     assert_eq!(body(4711, 0, &[1; 16]), "Other(4711)");
 }
 

@@ -130,13 +130,60 @@ fn what_has_no_time_or_is_broken_is_counted_as_lost_and_costs_itself() {
     assert_eq!((tally.operations, tally.accesses), (4, 1));
     assert_eq!((tally.timeless, tally.broken), (1, 2));
     assert!(tally.places.iter().all(|(_, error)| error.to_string().contains("hardware trace")));
-    let lost = all.iter().filter_map(|evidence| match evidence {
-        Evidence::Gap(Gap { stream: Stream::Accesses, lost, .. }) => Some(*lost),
-        _ => None,
-    });
-    // One timeless, two broken, and an unknown number that did not fit.
-    assert_eq!(lost.collect::<Vec<_>>(), [1, 1, 1, 0]);
+    // One timeless and one broken before the load, an unknown number that did not fit, one broken behind the load.
+    assert_eq!(gaps(&all), [(2, 0, 1_004_000), (0, 0, 1_005_000), (1, 1_004_000, 1_005_000)]);
     assert_eq!(accesses(&all)[0].when.end, MonoTime(1_004_000));
+}
+
+/// How many samples are lost, since and until when.
+fn gaps(all: &[Evidence]) -> Vec<(u64, u64, u64)> {
+    let gap = |evidence: &Evidence| match evidence {
+        Evidence::Gap(Gap { stream: Stream::Accesses, lost, when, .. }) => {
+            Some((*lost, when.begin.0, when.end.0))
+        }
+        _ => None,
+    };
+    all.iter().filter_map(gap).collect()
+}
+
+#[test]
+fn what_is_lost_lies_between_what_the_same_cpu_tells_before_and_after() {
+    let first = piece(NOBODY, 3, &load(0x5000, 0, None, 100));
+    let other = piece(NOBODY, 4, &load(0x5000, 0, None, 900));
+    let broken = [&[0x49, 0x00, 0xff][..], &load(0x5000, 0, None, 200)].concat();
+    let second = piece(NOBODY, 3, &[broken, load(0x5000, 0, None, 300)].concat());
+    let partial = record(11, 0, &[u64s(&[0, 64, 4]), trailer(7, 1_005_000)].concat());
+    let collided = record(11, 0, &[u64s(&[0, 64, 8]), trailer(7, 1_006_000)].concat());
+    let whole = record(11, 0, &[u64s(&[0, 64, 0]), trailer(7, 1_007_000)].concat());
+    let (all, tally) = read(&[about(), partial, collided, whole, first, other, second]);
+    assert_eq!((tally.operations, tally.broken), (4, 1));
+    assert_eq!(
+        gaps(&all),
+        [(0, 0, 1_005_000), (0, 1_005_000, 1_006_000), (1, 1_004_000, 1_012_000)]
+    );
+}
+
+#[test]
+fn a_record_without_a_time_lies_behind_the_rounds_before_it_where_traces_keep_all_waiting() {
+    let round = record(68, 0, &[]);
+    // Too short for what its event asks for.
+    let broken = record(9, 0, &u64s(&[1]));
+    let (at, later) = (switch(7, 1_001_000), switch(7, 1_002_000));
+    let records = [about(), at, round.clone(), later, round, broken];
+    let (all, tally) = read(&records);
+    assert_eq!(tally.broken, 1);
+    assert_eq!(gaps(&all), [(1, 1_001_000, 1_002_000)]);
+}
+
+#[test]
+fn a_piece_too_long_to_be_read_is_a_gap_that_nobody_counted() {
+    let bytes = (64 << 20) + 8;
+    let long = piece(NOBODY, 3, &vec![0; bytes]);
+    let before = piece(NOBODY, 3, &load(0x5000, 0, None, 100));
+    let after = piece(NOBODY, 4, &load(0x5000, 0, None, 200));
+    let (all, tally) = read(&[about(), before, after, long]);
+    assert_eq!((tally.passed, tally.accesses), (bytes as u64, 2));
+    assert_eq!(gaps(&all), [(0, 1_004_000, 1_008_000)]);
 }
 
 #[test]

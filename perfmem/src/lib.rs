@@ -16,6 +16,7 @@
 //! | `words` | an event as numbers, and how a PMU describes them in sysfs |
 //! | `sampler` | samples of threads or of all processes, live, by the same rings and records |
 //! | `clock` | the clock of all of it |
+//! | `errno` | error numbers that mean something here |
 //!
 //! Side-band needs CAP_PERFMON alone (or `kernel.perf_event_paranoid` of 0 or less) and no BPF. It tells that mappings
 //! came to be, grew or changed, and that processes forked, ran another program and ended. It says nothing of munmap, of
@@ -24,6 +25,7 @@
 
 mod clock;
 pub mod data_src;
+mod errno;
 mod evidence;
 pub mod file;
 pub mod ibs;

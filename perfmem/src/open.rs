@@ -6,19 +6,11 @@ use std::path::{Path, PathBuf};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleFlag};
 
+use crate::errno::{
+    EACCES, EBUSY, EINVAL, EMFILE, ENFILE, ENOENT, ENOSPC, ENOSYS, EOPNOTSUPP, EPERM,
+};
 use crate::record::{Format, sample};
 use crate::ring::PAGE;
-
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-pub(crate) const EINVAL: i32 = 22;
-const EBUSY: i32 = 16;
-const ENFILE: i32 = 23;
-const EMFILE: i32 = 24;
-const ENOSPC: i32 = 28;
-const ENOSYS: i32 = 38;
-const EOPNOTSUPP: i32 = 95;
 
 /// Why there is no side-band.
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +133,7 @@ pub(crate) fn each(room: u32, rings: usize) -> usize {
 const CPUS: u32 = 8192;
 
 /// A list such as `0-1,4`.
-fn list(text: &str) -> Option<Vec<u32>> {
+pub(crate) fn list(text: &str) -> Option<Vec<u32>> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::errno::{EACCES, EBUSY, ENODATA, ENODEV, ENOENT, EOPNOTSUPP, EPERM};
 use crate::sampler::Sampled;
 
 /// An event that samples memory accesses with their addresses.
@@ -117,14 +118,6 @@ impl fmt::Display for Verdict {
     }
 }
 
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-const EBUSY: i32 = 16;
-const ENODEV: i32 = 19;
-const ENODATA: i32 = 61;
-const EOPNOTSUPP: i32 = 95;
-
 /// What the findings mean.
 #[must_use]
 pub fn judge(probe: &Probe) -> Verdict {
@@ -181,7 +174,7 @@ fn discover(devices: &Path) -> Result<Vec<MemEvent>, i32> {
     Ok(events)
 }
 
-/// Opens the event, disabled, on the first CPU for all processes, and closes it again.
+/// Opens the event, disabled, on the first CPU that has it for all processes, and closes it again.
 fn open(root: &Path, event: &MemEvent) -> Result<(), i32> {
     // A description that cannot be read is as good as no event.
     let sampled = Sampled::memory(root, event, 0);

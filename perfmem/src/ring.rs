@@ -12,6 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::errno::EPERM;
+
 /// Offsets of `data_head`, `data_tail`, `data_offset`, `data_size` in the first page.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
@@ -44,8 +46,7 @@ impl Ring {
             match Self::of(event, size) {
                 Ok(ring) => return Ok(ring),
                 Err((back, error)) => {
-                    let locked =
-                        error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
+                    let locked = error.raw_os_error() == Some(EPERM);
                     if !locked || size <= PAGE {
                         return Err(error);
                     }

@@ -5,6 +5,7 @@
 //! it: nothing is told twice. The thread of a number that is another's within a second may be taken for that one.
 
 mod cpu;
+mod losses;
 mod pace;
 mod period;
 mod sampled;
@@ -23,6 +24,7 @@ use self::cpu::{Cpu, Open, State, Watched, Whose, gap_of};
 use self::pace::Pace;
 use self::period::{KEPT, Random};
 use crate::clock::{SETTLED, nanos, now};
+use crate::errno::{ENOENT, ESRCH};
 use crate::evidence::Kind;
 use crate::nodes::Nodes;
 use crate::open::{self, OpenError, meaning};
@@ -66,6 +68,12 @@ pub enum SampleError {
         #[source]
         source: io::Error,
     },
+    /// No CPU that has it is online.
+    #[error("no CPU that has {event} is online")]
+    Nowhere {
+        /// Its name.
+        event: String,
+    },
     /// They open, and a page that was just touched is not told.
     #[error("faults are sampled, and none is told")]
     Silent,
@@ -77,6 +85,14 @@ pub enum SampleError {
         /// Its threads.
         threads: usize,
     },
+}
+
+impl SampleError {
+    /// The process is gone.
+    fn vanished(&self) -> bool {
+        let Self::Threads { source, .. } = self else { return false };
+        matches!(source.raw_os_error(), Some(ENOENT | ESRCH))
+    }
 }
 
 /// Samples of this host.
@@ -135,16 +151,19 @@ impl Sampler {
         self.state.counts
     }
 
-    /// Whose events are open.
+    /// Whose events are open. Who could not be watched anew when a CPU came is not among them.
     pub fn watched(&self) -> impl Iterator<Item = Tgid> + '_ {
         self.state.watched.keys().copied()
     }
 
-    /// Samples an event of all processes.
+    /// Samples an event of all processes, on the CPUs that have it.
     ///
     /// # Errors
-    /// When it does not open on every CPU; then it is open on none.
+    /// When it does not open on every one of them, or none is online; then it is open on none.
     pub fn sample(&mut self, event: Sampled) -> Result<(), SampleError> {
+        if !self.cpus.keys().any(|cpu| event.is_on(*cpu)) {
+            return Err(SampleError::Nowhere { event: event.name });
+        }
         let number = self.state.all.len();
         let rate = if let Period::Paced(rate) = event.period { rate } else { 1 };
         self.state.all.push((event.clone(), Pace::new(rate, now()), 0));
@@ -241,9 +260,11 @@ impl Sampler {
         Ok(threads)
     }
 
-    /// Opens an event on a CPU whose ring is open.
+    /// Opens an event on a CPU whose ring is open; does nothing on one that does not have it.
     fn begin(&mut self, number: u32, sampled: &Sampled, whose: Whose) -> io::Result<()> {
-        let Some(cpu) = self.cpus.get_mut(&number) else { return Ok(()) };
+        let Some(cpu) = self.cpus.get_mut(&number).filter(|_| sampled.is_on(number)) else {
+            return Ok(());
+        };
         let (paced, thread) = match whose {
             Whose::All(nth) => {
                 (self.state.all.get(nth).map_or(1, |(_, pace, _)| pace.mean()), None)
@@ -317,13 +338,12 @@ impl Sampler {
         self.look = begun.after(LOOK);
         let processes: Vec<Tgid> = self.state.watched.keys().copied().collect();
         for tgid in processes {
-            let Ok(live) = self.threads(tgid) else {
-                self.forget(tgid);
-                continue;
-            };
-            // Events of a thread that ended go on in those that it made.
-            if let Some(watched) = self.state.watched.get_mut(&tgid) {
-                watched.late.retain(|thread| live.contains(thread));
+            match (self.threads(tgid), self.state.watched.get_mut(&tgid)) {
+                // Events of a thread that ended go on in those that it made.
+                (Ok(live), Some(watched)) => watched.late.retain(|thread| live.contains(thread)),
+                (Err(error), _) if error.vanished() => self.forget(tgid),
+                // What cannot be read now is looked at again.
+                _ => {}
             }
         }
         // What cannot be read now is looked at again.
@@ -331,25 +351,37 @@ impl Sampler {
         if self.cpus.keys().eq(&online) {
             return;
         }
+        let had: Vec<u32> = self.cpus.keys().copied().collect();
         self.cpus.retain(|cpu, _| online.contains(cpu));
         for cpu in online {
-            if !self.cpus.contains_key(&cpu) && self.add(cpu).is_ok() {
-                for (nth, (event, ..)) in self.state.all.clone().iter().enumerate() {
-                    // The gap says that it may lack something.
-                    drop(self.begin(cpu, event, Whose::All(nth)));
-                }
+            // One that does not open as a whole is tried at the next look, and the gap goes on until then.
+            if !self.cpus.contains_key(&cpu) && self.join(cpu).is_err() {
+                self.cpus.remove(&cpu);
             }
         }
-        for (tgid, Watched { events, .. }) in std::mem::take(&mut self.state.watched) {
-            self.forget(tgid);
-            drop(self.watch(tgid, &events));
+        if !self.cpus.keys().eq(&had) {
+            for (tgid, Watched { events, .. }) in std::mem::take(&mut self.state.watched) {
+                self.forget(tgid);
+                drop(self.watch(tgid, &events));
+            }
         }
         out.push(gap_of(Span { begin: before, end: now() }, 0, None));
     }
-}
 
-/// No such thread.
-const ESRCH: i32 = 3;
+    /// Opens the ring of a CPU that came, and the events of all processes there.
+    fn join(&mut self, cpu: u32) -> Result<(), SampleError> {
+        self.add(cpu)?;
+        let all: Vec<Sampled> = self.state.all.iter().map(|(event, ..)| event.clone()).collect();
+        for (nth, event) in all.into_iter().enumerate() {
+            self.begin(cpu, &event, Whose::All(nth)).map_err(|source| SampleError::Event {
+                event: event.name,
+                cpu,
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}
 
 /// Whether faults can be sampled here, by trying: this thread touches memory, and that must be told.
 ///
@@ -378,3 +410,6 @@ pub fn probe(root: &Path) -> Result<(), SampleError> {
     }
     Err(SampleError::Silent)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use memprov_ledger::evidence::{Access, Evidence, Gap, Stream};
 use memprov_ledger::identity::Tgid;
 use memprov_ledger::time::{MonoTime, Span};
 
+use super::losses::Losses;
 use super::pace::Pace;
 use super::period::Period;
 use super::sampled::{BASE, Event, Sampled};
@@ -107,7 +108,8 @@ impl Cpu {
         let count = self.ring.drain(&mut state.bytes);
         // A full ring has no room for the record that says so.
         let mut suspect = count + LARGEST > self.ring.size();
-        let mut losses: BTreeMap<Option<Tgid>, u64> = BTreeMap::new();
+        let mut losses = Losses::default();
+        let counted = self.events.values().any(|open| open.event.counts);
         let common = Format::plain(BASE, true);
         for record in split(&state.bytes) {
             state.counts.read += 1;
@@ -123,6 +125,9 @@ impl Cpu {
                 record => record.and_then(|record| parse(record, format)),
             };
             let whose = open.as_ref().and_then(|open| open.whose.process());
+            if let Ok(record) = &parsed {
+                losses.hear(&record.body, whose, counted);
+            }
             match parsed.map(|record| record.body) {
                 Ok(Body::Sample(sample)) => {
                     let Some(open) = &mut open else { continue };
@@ -139,21 +144,15 @@ impl Cpu {
                     state.counts.told += 1;
                     state.held.extend(access(&sample, open.kind, &state.nodes));
                 }
-                Ok(Body::Lost(n) | Body::LostSamples(n)) => {
+                Ok(Body::Lost(_) | Body::LostSamples(_)) => {
                     state.counts.lost_records += 1;
                     suspect = true;
-                    if open.as_ref().is_none_or(|open| !open.event.counts) {
-                        *losses.entry(whose).or_default() += n;
-                    }
                 }
-                Ok(Body::Throttle) => {
-                    state.counts.throttled += 1;
-                    losses.entry(whose).or_default();
-                }
+                Ok(Body::Throttle) => state.counts.throttled += 1,
                 Ok(_) => {}
                 Err(_) => {
                     state.counts.broken += 1;
-                    losses.entry(None).or_default();
+                    losses.add(None, 0);
                 }
             }
         }
@@ -162,10 +161,10 @@ impl Cpu {
             let lost = total.saturating_sub(open.lost);
             open.lost = open.lost.max(total);
             if lost > 0 {
-                *losses.entry(open.whose.process()).or_default() += lost;
+                losses.add(open.whose.process(), lost);
             }
         }
-        for (whose, lost) in losses {
+        for (whose, lost) in losses.told() {
             state.counts.lost = state.counts.lost.saturating_add(lost);
             out.push(gap_of(Span { begin: self.checked, end: now() }, lost, whose));
         }

@@ -1,5 +1,6 @@
 //! What is sampled: an event, the fields that are asked for, how often, and what its samples are of.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -7,12 +8,13 @@ use memprov_ledger::evidence::{Population, Timing};
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleSkid};
 
 use super::period::Period;
+use crate::errno::{EINVAL, ENODEV, ENOENT};
 use crate::evidence::Kind;
-use crate::open::EINVAL;
+use crate::open::list;
 use crate::pmu::MemEvent;
 use crate::record::{Format, sample};
 use crate::ring::{Ring, set_period};
-use crate::words::{DescriptionError, Words};
+use crate::words::{self, DescriptionError, Words};
 
 /// Fields that samples of all events have: the trailer of other records is of one form.
 pub(super) const BASE: u64 = sample::IDENTIFIER | sample::TID | sample::TIME | sample::CPU;
@@ -46,6 +48,8 @@ pub struct Sampled {
     pub grain: u64,
     /// What its samples are of.
     pub kind: Kind,
+    /// CPUs that have it, of those that were online when it was described; `None`: all of them.
+    pub cpus: Option<BTreeSet<u32>>,
 }
 
 impl Sampled {
@@ -61,6 +65,7 @@ impl Sampled {
             period,
             grain: 1,
             kind: Kind { population, ..Kind::default() },
+            cpus: None,
         }
     }
 
@@ -103,13 +108,21 @@ impl Sampled {
             fields: sample::PERIOD | sample::WEIGHT | sample::DATA_SRC,
             grain: if ibs { IBS_GRAIN } else { 1 },
             kind: Kind { population, timing, ..Kind::default() },
+            cpus: cpus(&pmu)?,
             ..Self::new(&event.to_string(), words, Period::Paced(rate), population)
         })
     }
 
-    /// Whether it opens on the first CPU, for all processes. It is closed again and was never enabled.
+    /// Whether a CPU has it.
+    pub(super) fn is_on(&self, cpu: u32) -> bool {
+        self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
+    }
+
+    /// Whether it opens on the first CPU that has it, for all processes. It is closed again and was never enabled.
     pub(crate) fn trial(&self) -> io::Result<()> {
-        self.open(0, None, TRIAL).map(drop)
+        let first = self.cpus.as_ref().map_or(Some(0), |cpus| cpus.first().copied());
+        let cpu = first.ok_or_else(|| io::Error::from_raw_os_error(ENODEV))?;
+        self.open(cpu, None, TRIAL).map(drop)
     }
 
     /// Opens it, without a sound until it is enabled: of a thread and those that it makes, or of all processes.
@@ -155,6 +168,22 @@ impl Sampled {
             }
         }
         Err(failed)
+    }
+}
+
+/// CPUs that a PMU of one kind of core has, where a host has several kinds (`intel_hybrid_get_attr_cpus` of the kernel's
+/// `arch/x86/events/intel/core.c`; Arm's core PMUs say it alike). An empty list: they are offline.
+fn cpus(pmu: &Path) -> Result<Option<BTreeSet<u32>>, DescriptionError> {
+    let path = pmu.join("cpus");
+    let text = match words::read(&path) {
+        Ok(text) if text.is_empty() => return Ok(Some(BTreeSet::new())),
+        Ok(text) => text,
+        Err(error) if error.errno() == Some(ENOENT) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match list(&text) {
+        Some(cpus) => Ok(Some(cpus.into_iter().collect())),
+        None => Err(DescriptionError::Text { path, text }),
     }
 }
 

@@ -75,6 +75,8 @@ pub struct Found {
     pub of_buffers: u64,
     /// Samples that were lost, of all processes.
     pub lost: u64,
+    /// Share of the time in which an event left its counter to others, the largest of all events. `None`: not known.
+    pub idle: Option<f64>,
     /// The share of the first buffer: what was found, and its 95 % interval. `None`: too few samples.
     pub share: Option<[f64; 3]>,
     /// The true one.
@@ -91,7 +93,7 @@ impl Found {
     /// For people, a line each.
     #[must_use]
     pub fn lines(&self) -> [String; 3] {
-        let Self { events, samples, of_buffers, lost, share, truth } = self;
+        let Self { events, samples, of_buffers, lost, idle, share, truth } = self;
         let percent = |share: f64| share * 100.0;
         let told = match share {
             Some([share, lo, hi]) => format!(
@@ -108,8 +110,12 @@ impl Found {
             ),
             None => format!("too few samples of the buffers for a share: {FEW} are needed"),
         };
-        let counts =
-            format!("{samples} samples of this process, {of_buffers} of two buffers, {lost} lost");
+        let idle = idle.map_or_else(String::new, |idle| {
+            format!(", counted for {:.1} % of the time", percent(1.0 - idle))
+        });
+        let counts = format!(
+            "{samples} samples of this process, {of_buffers} of two buffers, {lost} lost{idle}"
+        );
         [format!("sampled: {}", events.join(", ")), counts, told]
     }
 }
@@ -194,7 +200,7 @@ impl Tally {
         true
     }
 
-    fn found(&self, events: Vec<String>) -> Found {
+    fn found(&self, events: Vec<String>, idle: Option<f64>) -> Found {
         let [first, second] = self.weights;
         let of_buffers = self.counts.iter().sum();
         let n = effective(first + second, self.squares);
@@ -205,7 +211,8 @@ impl Tally {
         });
         #[expect(clippy::cast_precision_loss, reason = "three")]
         let truth = OF_FOUR as f64 / 4.0;
-        Found { events, samples: self.samples, of_buffers, lost: self.lost, share, truth }
+        let Self { samples, lost, .. } = *self;
+        Found { events, samples, of_buffers, lost, idle, share, truth }
     }
 }
 
@@ -294,7 +301,8 @@ pub fn pmu(config: &Config, trace: Option<&Path>) -> Result<Found, SelftestError
     if let Some(recorder) = recorder {
         recorder.finish(clock::now())?;
     }
-    Ok(tally.found(names))
+    let idle = sampler.ran().filter_map(|(_, ran)| ran.idle()).reduce(f64::max);
+    Ok(tally.found(names, idle))
 }
 
 #[cfg(test)]
@@ -374,7 +382,7 @@ mod tests {
             Ok(())
         };
         let tally: Tally = measure(&mut sampler, &buffers, end, work, tell).unwrap();
-        let found = tally.found(vec!["faults".to_owned()]);
+        let found = tally.found(vec!["faults".to_owned()], None);
         println!("{}", found.lines().join("\n"));
         assert_eq!(told, found.samples);
         // A seed that misses its 95 % would always miss it: the test asks for three times as much.

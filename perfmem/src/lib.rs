@@ -44,7 +44,7 @@ pub use evidence::Kind;
 pub use open::OpenError;
 pub use pmu::{MemEvent, Probe, Verdict, judge, probe};
 pub use sampler::{
-    Counts as SampleCounts, Period, SampleError, Sampled, Sampler, probe as probe_faults,
+    Counts as SampleCounts, Period, Ran, SampleError, Sampled, Sampler, probe as probe_faults,
 };
 pub use sideband::{Counts, ReadError, Sideband, probe as probe_sideband};
 pub use words::{DescriptionError, Words};

@@ -9,6 +9,7 @@ mod losses;
 mod pace;
 mod period;
 mod sampled;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -20,7 +21,7 @@ use memprov_ledger::evidence::Evidence;
 use memprov_ledger::identity::Tgid;
 use memprov_ledger::time::{MonoTime, Span};
 
-use self::cpu::{Cpu, Open, State, Watched, Whose, gap_of};
+use self::cpu::{Common, Cpu, Open, State, Watched, Whose, gap_of};
 use self::pace::Pace;
 use self::period::{KEPT, Random};
 use crate::clock::{SETTLED, nanos, now};
@@ -34,6 +35,7 @@ use crate::sideband::ReadError;
 pub use self::cpu::Counts;
 pub use self::period::Period;
 pub use self::sampled::Sampled;
+pub use self::turns::Ran;
 
 /// How often CPUs and threads that went are looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -151,6 +153,11 @@ impl Sampler {
         self.state.counts
     }
 
+    /// Events of all processes by name, and for how long each ran on all CPUs together, as of the last look.
+    pub fn ran(&self) -> impl Iterator<Item = (&str, Ran)> {
+        self.state.all.iter().map(|common| (common.event.name.as_str(), common.ran))
+    }
+
     /// Whose events are open. Who could not be watched anew when a CPU came is not among them.
     pub fn watched(&self) -> impl Iterator<Item = Tgid> + '_ {
         self.state.watched.keys().copied()
@@ -166,7 +173,8 @@ impl Sampler {
         }
         let number = self.state.all.len();
         let rate = if let Period::Paced(rate) = event.period { rate } else { 1 };
-        self.state.all.push((event.clone(), Pace::new(rate, now()), 0));
+        let (pace, samples, ran) = (Pace::new(rate, now()), 0, Ran::default());
+        self.state.all.push(Common { event: event.clone(), pace, samples, ran });
         let cpus: Vec<u32> = self.cpus.keys().copied().collect();
         for cpu in cpus {
             if let Err(source) = self.begin(cpu, &event, Whose::All(number)) {
@@ -267,7 +275,7 @@ impl Sampler {
         };
         let (paced, thread) = match whose {
             Whose::All(nth) => {
-                (self.state.all.get(nth).map_or(1, |(_, pace, _)| pace.mean()), None)
+                (self.state.all.get(nth).map_or(1, |common| common.pace.mean()), None)
             }
             Whose::Thread(_, thread) => (1, Some(thread)),
         };
@@ -277,7 +285,8 @@ impl Sampler {
         event.enable()?;
         let kind = Kind { period: Some(events), ..sampled.kind };
         let Sampled { period, grain, .. } = *sampled;
-        let open = Open { event, whose, kind, period, grain, sampled: 0, lost: 0 };
+        let ran = Ran::default();
+        let open = Open { event, whose, kind, period, grain, sampled: 0, lost: 0, ran };
         cpu.events.insert(open.event.id(), open);
         Ok(())
     }
@@ -297,6 +306,7 @@ impl Sampler {
         // Whoever went offline was read to its end.
         gone.iter().for_each(|cpu| drop(self.cpus.remove(cpu)));
         if begun >= self.look {
+            self.time(out);
             self.look_around(begun, out);
         }
         self.begun = begun;
@@ -310,9 +320,9 @@ impl Sampler {
 
     /// Draws new periods: for a new pace at once, else when enough was sampled by the old one.
     fn redraw(&mut self, begun: MonoTime) {
-        let turn = |(_, pace, samples): &mut (Sampled, Pace, u64)| {
-            let changed = pace.turn(std::mem::take(samples), begun);
-            (pace.mean(), changed.is_some())
+        let turn = |common: &mut Common| {
+            let changed = common.pace.turn(std::mem::take(&mut common.samples), begun);
+            (common.pace.mean(), changed.is_some())
         };
         let paces: Vec<(u64, bool)> = self.state.all.iter_mut().map(turn).collect();
         for open in self.cpus.values_mut().flat_map(|cpu| cpu.events.values_mut()) {
@@ -328,6 +338,16 @@ impl Sampler {
                     (open.kind.period, open.sampled) = (Some(events), 0);
                 }
             }
+        }
+    }
+
+    /// Where an event of all processes took turns, what it did not sample since the last look is a gap that nobody counted.
+    fn time(&mut self, out: &mut Vec<Evidence>) {
+        let all = &mut self.state.all;
+        let turns = self.cpus.values_mut().fold(false, |turns, cpu| cpu.time(all) | turns);
+        if turns {
+            let before = MonoTime(self.look.0.saturating_sub(nanos(LOOK)));
+            out.push(gap_of(Span { begin: before, end: now() }, 0, None));
         }
     }
 
@@ -371,7 +391,7 @@ impl Sampler {
     /// Opens the ring of a CPU that came, and the events of all processes there.
     fn join(&mut self, cpu: u32) -> Result<(), SampleError> {
         self.add(cpu)?;
-        let all: Vec<Sampled> = self.state.all.iter().map(|(event, ..)| event.clone()).collect();
+        let all: Vec<Sampled> = self.state.all.iter().map(|common| common.event.clone()).collect();
         for (nth, event) in all.into_iter().enumerate() {
             self.begin(cpu, &event, Whose::All(nth)).map_err(|source| SampleError::Event {
                 event: event.name,

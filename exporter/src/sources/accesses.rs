@@ -12,7 +12,7 @@ use memprov_ledger::evidence::Evidence;
 use memprov_ledger::identity::Tgid;
 use memprov_ledger::time::MonoTime;
 use memprov_perfmem::nodes::Nodes;
-use memprov_perfmem::{DescriptionError, ReadError, SampleError, Sampled, Sampler};
+use memprov_perfmem::{DescriptionError, Ran, ReadError, SampleError, Sampled, Sampler};
 use memprov_proc::{Proc, clock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -121,6 +121,8 @@ struct Source {
     look: MonoTime,
     /// When nodes are read anew.
     renew: MonoTime,
+    /// For how long each event of the PMU had run then, and whether it took turns with others.
+    ran: BTreeMap<String, (Ran, bool)>,
 }
 
 impl Source {
@@ -136,6 +138,7 @@ impl Source {
             crowded: 0,
             look: MonoTime(0),
             renew: MonoTime(0),
+            ran: BTreeMap::new(),
             options,
         };
         source.turn(clock::now());
@@ -199,6 +202,7 @@ impl Source {
         if now >= self.renew {
             self.renew = now.after(RENEW);
             self.sampler.set_nodes(nodes(&self.proc));
+            self.tell_turns();
         }
         if now < self.look {
             return;
@@ -236,6 +240,23 @@ impl Source {
 }
 
 impl Source {
+    /// Tells which events of the PMU count for a part of the time only, when that begins.
+    fn tell_turns(&mut self) {
+        for (name, ran) in self.sampler.ran() {
+            let (before, told) = self.ran.get(name).copied().unwrap_or_default();
+            let since = ran.since(before);
+            let turns = since.took_turns();
+            if let Some(idle) = since.idle().filter(|_| turns && !told) {
+                tracing::warn!(
+                    event = name,
+                    idle,
+                    "it counts for a part of the time only, as others use the counters, too: totals of its samples are too small"
+                );
+            }
+            self.ran.insert(name.to_owned(), (ran, turns));
+        }
+    }
+
     /// Those that were named and their descendants, with the starts of all. Who belongs to them once stays when its parent ends.
     fn family(&self) -> BTreeMap<Tgid, u64> {
         let start = |tgid: Tgid| self.proc.stat(tgid).ok().map(|stat| stat.start_ticks);

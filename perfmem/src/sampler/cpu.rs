@@ -11,6 +11,7 @@ use super::losses::Losses;
 use super::pace::Pace;
 use super::period::Period;
 use super::sampled::{BASE, Event, Sampled};
+use super::turns::Ran;
 use crate::clock::now;
 use crate::evidence::{Kind, access};
 use crate::nodes::Nodes;
@@ -69,6 +70,8 @@ pub(super) struct Open {
     pub(super) sampled: u32,
     /// Its count of losses at the last reading.
     pub(super) lost: u64,
+    /// How long it had run at the last reading.
+    pub(super) ran: Ran,
 }
 
 #[derive(Debug)]
@@ -88,12 +91,23 @@ pub(super) struct Watched {
     pub(super) late: BTreeSet<u32>,
 }
 
+/// An event of all processes.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) event: Sampled,
+    pub(super) pace: Pace,
+    /// Samples of this reading.
+    pub(super) samples: u64,
+    /// Since it was opened, on all CPUs.
+    pub(super) ran: Ran,
+}
+
 /// What readings of all CPUs have in common.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) watched: BTreeMap<Tgid, Watched>,
-    /// Sampled of all processes, each with its pace and samples of this reading.
-    pub(super) all: Vec<(Sampled, Pace, u64)>,
+    /// Sampled of all processes.
+    pub(super) all: Vec<Common>,
     pub(super) nodes: Nodes,
     pub(super) counts: Counts,
     /// Read, and held back.
@@ -133,9 +147,9 @@ impl Cpu {
                     let Some(open) = &mut open else { continue };
                     open.sampled = open.sampled.saturating_add(1);
                     if let Whose::All(nth) = open.whose
-                        && let Some((_, _, samples)) = state.all.get_mut(nth)
+                        && let Some(common) = state.all.get_mut(nth)
                     {
-                        *samples += 1;
+                        common.samples += 1;
                     }
                     if !told(open, sample.task, &state.watched) {
                         state.counts.others += 1;
@@ -169,6 +183,21 @@ impl Cpu {
             out.push(gap_of(Span { begin: self.checked, end: now() }, lost, whose));
         }
         self.checked = begun;
+    }
+
+    /// Reads for how long events of all processes ran, and adds it up in `all`. Whether one of them took turns since the last
+    /// reading.
+    pub(super) fn time(&mut self, all: &mut [Common]) -> bool {
+        let mut turns = false;
+        for open in self.events.values_mut() {
+            let Whose::All(nth) = open.whose else { continue };
+            let Some((ran, common)) = open.event.ran().zip(all.get_mut(nth)) else { continue };
+            let since = ran.since(open.ran);
+            open.ran = ran;
+            common.ran.add(since);
+            turns |= since.took_turns();
+        }
+        turns
     }
 }
 

@@ -8,6 +8,8 @@ use memprov_ledger::evidence::{Population, Timing};
 use perf_event::{Builder, Clock, Counter, ReadFormat, SampleSkid};
 
 use super::period::Period;
+use super::turns::Ran;
+use crate::clock::nanos;
 use crate::errno::{EINVAL, ENODEV, ENOENT};
 use crate::evidence::Kind;
 use crate::open::list;
@@ -147,8 +149,9 @@ impl Sampled {
         // Older kernels count no losses (before 6.0), and know no size of pages (before 5.11).
         let whole = BASE | PLACE | self.fields;
         let fewer = whole & !sample::DATA_PAGE_SIZE;
-        let (lost, nothing) = (ReadFormat::LOST, ReadFormat::empty());
-        let tried = [(whole, lost), (whole, nothing), (fewer, lost), (fewer, nothing)];
+        let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
+        let lost = times | ReadFormat::LOST;
+        let tried = [(whole, lost), (whole, times), (fewer, lost), (fewer, times)];
         let mut failed = io::Error::from_raw_os_error(EINVAL);
         for (fields, read) in tried {
             builder.attrs_mut().sample_type = fields;
@@ -224,6 +227,13 @@ impl Event {
     /// Samples that found no room.
     pub(super) fn lost(&mut self) -> Option<u64> {
         self.counter.read_full().ok()?.lost()
+    }
+
+    /// For how long it was enabled, and ran.
+    pub(super) fn ran(&mut self) -> Option<Ran> {
+        let read = self.counter.read_full().ok()?;
+        let (enabled, running) = (read.time_enabled()?, read.time_running()?);
+        Some(Ran { enabled: nanos(enabled), running: nanos(running) })
     }
 
     /// Has it write to this ring, of its CPU.

@@ -47,6 +47,21 @@ fn faults(number: u64) -> Sampled {
     Sampled::new("faults", Words::software(number), Period::Fixed(1 << 20), Population::Faults)
 }
 
+/// Has this thread take so many nanoseconds of one CPU.
+fn spin(cpu: usize, nanos: i64) {
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(cpu);
+    rustix::thread::sched_setaffinity(None, &cpus).unwrap();
+    let taken = || {
+        let clock = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        clock.tv_sec * 1_000_000_000 + clock.tv_nsec
+    };
+    let end = taken() + nanos;
+    while taken() < end {
+        std::hint::spin_loop();
+    }
+}
+
 /// Gaps of a look at what changed.
 fn look(sampler: &mut Sampler) -> usize {
     let mut out = Vec::new();
@@ -71,11 +86,11 @@ fn a_cpu_that_came_is_tried_until_all_events_open_there_and_is_a_gap_meanwhile()
     sampler.sample(faults(5)).unwrap();
     sampler.sample(faults(6)).unwrap();
     // As where somebody else has the counter: no kernel has a software event of this number.
-    let good = std::mem::replace(&mut sampler.state.all[1].0, faults(9999));
+    let good = std::mem::replace(&mut sampler.state.all[1].event, faults(9999));
     bring(root.path(), "0-1");
     assert_eq!((look(&mut sampler), open_on(&sampler, 1)), (1, None));
     assert_eq!((look(&mut sampler), open_on(&sampler, 1)), (1, None));
-    sampler.state.all[1].0 = good;
+    sampler.state.all[1].event = good;
     assert_eq!((look(&mut sampler), open_on(&sampler, 1)), (1, Some(2)));
     assert_eq!((look(&mut sampler), open_on(&sampler, 0)), (0, Some(2)));
     bring(root.path(), "0");
@@ -129,4 +144,70 @@ fn an_event_of_one_kind_of_core_is_opened_on_the_cpus_that_have_it() {
     assert_eq!((open_on(&sampler, 0), open_on(&sampler, 1)), (Some(0), Some(1)));
     let nowhere = Sampled { cpus: offline.cpus, ..faults(5) };
     assert!(matches!(sampler.sample(nowhere), Err(SampleError::Nowhere { .. })));
+}
+
+#[test]
+fn times_of_a_thread_say_on_which_cpu_it_was_and_times_of_a_cpu_that_an_event_ran() {
+    let root = root("0-1");
+    let Some(mut sampler) = sampler(root.path()) else { return };
+    sampler.sample(faults(5)).unwrap();
+    let measured = std::thread::spawn(|| {
+        let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let mut events = [0, 1].map(|cpu| {
+            let mut event = faults(5).open(cpu, Some(thread), 1 << 20).unwrap();
+            event.enable().unwrap();
+            event
+        });
+        spin(1, 20_000_000);
+        events.each_mut().map(|event| event.ran().unwrap())
+    });
+    let [elsewhere, here] = measured.join().unwrap();
+    println!("on another CPU {elsewhere:?}, on its own {here:?}");
+    assert!(here.running >= 15_000_000, "{here:?}");
+    // It was enabled for all of it, and could not run: no turns of anybody.
+    assert!(elsewhere.running < here.running / 2, "{elsewhere:?} {here:?}");
+    let mut out = Vec::new();
+    sampler.time(&mut out);
+    let (name, ran) = sampler.ran().next().unwrap();
+    assert_eq!((name, ran.took_turns(), out.len()), ("faults", false, 0));
+    assert!(ran.enabled >= 2 * 20_000_000, "two CPUs: {ran:?}");
+    // As if it had run for a part of the time that comes.
+    for open in sampler.cpus.values_mut().flat_map(|cpu| cpu.events.values_mut()) {
+        open.ran.enabled = 0;
+    }
+    sampler.time(&mut out);
+    assert!(sampler.ran().next().is_some_and(|(_, ran)| ran.took_turns()));
+    assert!(matches!(&out[..], [Evidence::Gap(Gap { lost: 0, whose: None, .. })]), "{out:?}");
+}
+
+/// Hardware breakpoints are given away for good: one more than there are is refused, and none of them waits for its turn.
+#[test]
+fn breakpoints_take_no_turns() {
+    static WORDS: [u64; 8] = [0; 8];
+    let root = root("0-1");
+    if sampler(root.path()).is_none() {
+        return;
+    }
+    let measured = std::thread::spawn(|| {
+        let thread = u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let (mut opened, mut refused) = (Vec::new(), Vec::new());
+        for word in &WORDS {
+            let words = Words::breakpoint(std::ptr::from_ref(word).addr() as u64, 8);
+            let event = Sampled { words, ..faults(5) };
+            match event.open(1, Some(thread), 1) {
+                Ok(mut event) => {
+                    event.enable().unwrap();
+                    opened.push(event);
+                }
+                Err(error) => refused.push(error.raw_os_error()),
+            }
+        }
+        spin(1, 20_000_000);
+        let ran: Vec<_> = opened.iter_mut().map(|event| event.ran().unwrap()).collect();
+        (ran, refused)
+    });
+    let (ran, refused) = measured.join().unwrap();
+    println!("{} opened: {ran:?}; {} refused", ran.len(), refused.len());
+    assert!(refused.iter().all(|errno| *errno == Some(crate::errno::ENOSPC)), "{refused:?}");
+    assert!(ran.iter().all(|ran| ran.running > 0), "{ran:?}");
 }

@@ -1,7 +1,7 @@
 //! Samples of this kernel, of faults and breakpoints: by the same code as those of a PMU, which is not here. Needs CAP_PERFMON,
 //! and CAP_SYS_ADMIN for frames; says so where they are missing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -309,7 +309,7 @@ fn what_a_ring_has_no_room_for_is_counted_once_by_record_and_by_event() {
     let _alone = alone();
     let Some(mut sampler) = sampler(0, Sampled::faults()) else { return };
     let mut seen = 0;
-    let mut evidence = Vec::new();
+    let (mut evidence, mut whose) = (Vec::new(), BTreeSet::new());
     let rounds = 3;
     for _ in 0..rounds {
         let memory = map(5_000);
@@ -327,10 +327,12 @@ fn what_a_ring_has_no_room_for_is_counted_once_by_record_and_by_event() {
     assert!((15_000..15_200).contains(&all), "{seen} told and {lost} lost");
     for gap in &evidence {
         if let Evidence::Gap(gap) = gap {
-            assert_eq!(gap.whose, Some(own()));
+            whose.insert(gap.whose);
             assert!(gap.when.begin <= gap.when.end);
         }
     }
+    // Where events count nothing (Linux 5.x without its later patches) a ring has one count, of all that write to it.
+    assert!(whose == [Some(own())].into() || whose == [None].into(), "{whose:?}");
 }
 
 #[test]

@@ -146,9 +146,9 @@ fn programme() -> String {
 }
 
 /// The workload, as distributions build and at fixed addresses, what holds memory in cgroups, what uses some of it, what
-/// takes rights away, and what knows on which nodes it has its memory.
-fn programs() -> &'static [PathBuf; 6] {
-    static BUILT: OnceLock<[PathBuf; 6]> = OnceLock::new();
+/// takes rights away, what knows on which nodes it has its memory, and what touches so many pages.
+fn programs() -> &'static [PathBuf; 7] {
+    static BUILT: OnceLock<[PathBuf; 7]> = OnceLock::new();
     BUILT.get_or_init(|| {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR"));
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
@@ -160,6 +160,7 @@ fn programs() -> &'static [PathBuf; 6] {
             ("kernels/hot", "hot", &[][..]),
             ("kernels/lesser", "lesser", &[][..]),
             ("kernels/placed", "placed", &[][..]),
+            ("kernels/touched", "touched", &[][..]),
         ]
         .map(|(from, name, flags)| {
             let program = out.join(name);

@@ -6,6 +6,7 @@
 
 mod charges;
 mod damon;
+mod faults;
 mod guest;
 mod nodes;
 
@@ -68,6 +69,11 @@ macro_rules! kernels {
             #[test]
             fn memory_on_the_wrong_node_is_told_until_it_moves() {
                 crate::KERNELS[$index].judge("placement", crate::nodes::told);
+            }
+
+            #[test]
+            fn every_page_that_is_touched_is_one_fault_of_its_owner() {
+                crate::KERNELS[$index].judge("faults", crate::faults::told_one_by_one);
             }
 
             #[test]

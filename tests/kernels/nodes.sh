@@ -1,7 +1,9 @@
-# Memory of which every page lies on a known node, before and after it moves.
+# Memory of which every page lies on a known node, before and after it moves; and page faults told one by one.
 cd /t
 echo 0 >/proc/sys/kernel/numa_balancing
-memprov run --output none --state-dir /run/nodes --set log=debug >>/out/nodes.log 2>&1 &
+# It waits: its faults are told from the begin of the watch on.
+touched >/tmp/touched & touched=$!
+memprov run --output none --state-dir /run/nodes --set access.faults=comm=touched --set log=debug >>/out/nodes.log 2>&1 &
 agent=$!
 n=0
 until memprov report --state-dir /run/nodes >/dev/null 2>&1 || [ $n -ge 120 ]; do
@@ -45,4 +47,10 @@ said holds /tmp/large
 tell $large large
 cat /proc/$large/numa_maps >/out/nodes-large.numa_maps
 kill $large
+kill -USR1 $touched
+said touched /tmp/touched
+# Samples are told once all rings were read twice.
+sleep 1
+memprov report --state-dir /run/nodes --output report-json --pid $touched >/out/faults.json 2>>/out/nodes.log
+kill $touched
 kill $agent && wait $agent

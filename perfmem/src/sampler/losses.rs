@@ -17,7 +17,7 @@ impl Losses {
     }
 
     /// What a record of an event of `whose` says. `counted`: each event counts what it finds no room for, which Linux does
-    /// since 6.0. Before, a ring has one count, of all events that write to it.
+    /// since 6.0, and newer 5.x. Else a ring has one count, of all events that write to it.
     pub(super) fn hear(&mut self, record: &Body<'_>, whose: Option<Tgid>, counted: bool) {
         match record {
             Body::Lost(lost) if !counted => self.add(None, *lost),

@@ -381,6 +381,7 @@ fn end_of(evidence: &Evidence) -> MonoTime {
         Evidence::Fault(fault) => fault.when.end,
         Evidence::Access(access) => access.when.end,
         Evidence::Activity(activity) => activity.when.end,
+        Evidence::Frames(frames) => frames.when.end,
         Evidence::Placed(placed) => placed.when.end,
         Evidence::Residency(residency) => residency.when.end,
         Evidence::Total(total) => total.when.end,

@@ -13,6 +13,10 @@ use crate::monitor::Operations;
 /// How often the kernel looks for new mappings of processes whose ranges it finds itself. Its own default is a minute.
 const UPDATE: Duration = Duration::from_secs(1);
 
+/// Of the most regions of physical memory so manieth a part is the least. The kernel's own least is 10 whatever the most: a
+/// region of a tenth of a host has more memory in it than its checks of single pages find in any time.
+const LEAST: u32 = 10;
+
 /// A monitor of our own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -95,6 +99,10 @@ impl Plan {
             write(of("max_sample_us"), micros(goal.longest));
             write(of("access_bp"), goal.access_bp.to_string());
             write(of("aggrs"), goal.aggregations.to_string());
+        }
+        if self.operations == Operations::Paddr {
+            // No region is larger than that part of what is watched (kernel `mm/damon/core.c`, `damon_region_sz_limit`).
+            write(attribute("nr_regions/min"), (self.regions / LEAST).max(3).to_string());
         }
         write(attribute("nr_regions/max"), self.regions.to_string());
         write(context("targets/nr_targets"), self.targets.len().to_string());
@@ -254,5 +262,6 @@ nr_schemes=1
         let log = log(&plan(Operations::Paddr, vec![target]), true);
         assert!(log.contains("operations=paddr\n") && !log.contains("pid_target"), "{log}");
         assert!(log.ends_with("targets/0/regions/0/end=8192\n"), "{log}");
+        assert!(log.contains("nr_regions/min=100\n"), "{log}");
     }
 }

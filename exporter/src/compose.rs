@@ -199,11 +199,17 @@ impl Composer<'_> {
 
     /// What monitors found that still speak: of the processes of `spaces`, and of physical memory.
     fn regions(&self, spaces: &[&Space], at: MonoTime) -> Vec<Monitored> {
-        let physical = self.ledger.physical().map(|(_, heat)| (None, heat));
-        let processes =
-            spaces.iter().map(|space| (space.tgids.first().map(|tgid| tgid.0), space.heat()));
-        let fresh = physical.chain(processes).filter(|(_, heat)| usage::fresh(heat, at));
-        fresh.filter_map(|(pid, heat)| usage::monitored(pid, heat)).collect()
+        let fresh = |heat: &Heat| usage::fresh(heat, at);
+        let physical = self.ledger.physical().filter_map(|(monitor, heat)| {
+            let laid = self.ledger.laid(monitor).filter(|laid| fresh(laid.heat));
+            let whole = || usage::monitored(None, heat).filter(|_| fresh(heat));
+            laid.and_then(|laid| usage::laid(&laid)).or_else(whole)
+        });
+        let of_addresses = |heat: &Heat| fresh(heat) && heat.frames().is_none();
+        let processes = spaces.iter().filter(|space| of_addresses(space.heat()));
+        let told = processes
+            .filter_map(|s| usage::monitored(s.tgids.first().map(|tgid| tgid.0), s.heat()));
+        physical.chain(told).collect()
     }
 
     fn row(

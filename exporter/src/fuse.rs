@@ -282,6 +282,7 @@ pub(crate) fn end(evidence: &Evidence) -> MonoTime {
         Evidence::Fault(e) => e.when.end,
         Evidence::Access(e) => e.when.end,
         Evidence::Activity(e) => e.when.end,
+        Evidence::Frames(e) => e.when.end,
         Evidence::Placed(e) => e.when.end,
         Evidence::Residency(e) => e.when.end,
         Evidence::Total(e) => e.when.end,

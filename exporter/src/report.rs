@@ -401,6 +401,9 @@ pub struct TouchRow {
 /// What checks of a monitor prove of one owner's use in `seconds`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Touched {
+    /// How regions came to be its: `addresses`, as a monitor of its process tells, or `frames` of its pages, as one of
+    /// physical memory tells, whoever used them.
+    pub method: String,
     /// Bytes that were used, at least. Nominal: a 95 % bound if a region is alike throughout.
     pub lower: u64,
     /// Bytes that can have been used: all that its mappings have in memory, also what is joint. That no check found
@@ -443,6 +446,20 @@ pub struct Monitored {
     pub sampling_seconds: f64,
     /// From the begin of the first of the aggregations to the end of the last.
     pub seconds: f64,
+    /// Of physical memory: how much of it was laid under pages; `None`: nobody's frames are known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub frames: Option<Framed>,
+}
+
+/// Physical memory whose findings were laid under the pages that stayed in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Framed {
+    /// Bytes of frames that chosen processes kept meanwhile, each once.
+    pub owned: u64,
+    /// Bytes that moved, went or were let go meanwhile: nothing is told of them.
+    pub moved: u64,
+    /// Of `in_use`, bytes in frames that none of them is known to have had.
+    pub unknown: Quantity,
 }
 
 /// An object that two or more observed spaces map.

@@ -9,15 +9,23 @@ use std::time::Duration;
 
 use memprov_ledger::activity::{Cell, Heat, Use};
 use memprov_ledger::evidence::EvidenceClass;
+use memprov_ledger::frames::Laid;
 use memprov_ledger::time::MonoTime;
 
-use crate::report::{Monitored, Quantity, Touched};
+use crate::report::{Framed, Monitored, Quantity, Touched};
 use crate::stats::{fraction, wilson};
+
+/// How long it is told of pages what was found of their frames: frames are read as rarely as the budget of scans wants.
+const LAID: Duration = Duration::from_secs(60);
 
 /// Whether a monitor still covers what it told of: it spoke within as long as its pooled aggregations last, twice.
 #[must_use]
 pub fn fresh(heat: &Heat, at: MonoTime) -> bool {
-    heat.pooled().is_some_and(|(_, when)| at.since(when.end) <= 2 * when.end.since(when.begin))
+    heat.pooled().is_some_and(|(_, when)| {
+        let twice = 2 * when.end.since(when.begin);
+        let within = if heat.frames().is_some() { twice.max(LAID) } else { twice };
+        at.since(when.end) <= within
+    })
 }
 
 /// What `used` proves of an owner. `None`: no region covers any of it.
@@ -38,14 +46,10 @@ pub fn touched(used: &Use, heat: &Heat) -> Option<Touched> {
     }
     let upper = used.present.max(covered);
     Some(Touched {
+        method: if heat.frames().is_some() { "frames" } else { "addresses" }.to_owned(),
         lower: sum.lo,
         upper,
-        in_use: Quantity {
-            bytes: Some(sum.estimate.clamp(sum.lo, sum.hi)),
-            evidence: EvidenceClass::Sampled,
-            lo: Some(sum.lo),
-            hi: Some(sum.hi),
-        },
+        in_use: sum.quantity(),
         covered,
         spill: ratio(outside, regions),
         aggregations: aggregations as u64,
@@ -73,17 +77,28 @@ pub fn monitored(pid: Option<u32>, heat: &Heat) -> Option<Monitored> {
         pid,
         regions: newest.regions.len() as u64,
         watched,
-        in_use: Quantity {
-            bytes: Some(sum.estimate.clamp(sum.lo, sum.hi)),
-            evidence: EvidenceClass::Sampled,
-            lo: Some(sum.lo),
-            hi: Some(sum.hi),
-        },
+        in_use: sum.quantity(),
         aggregations: aggregations as u64,
         checks: u64::from(newest.checks),
         sampling_seconds: sampling(heat),
         seconds: when.end.since(when.begin).as_secs_f64(),
+        frames: None,
     })
+}
+
+/// The same of physical memory, whose findings were laid under pages that stayed in their frames.
+#[must_use]
+pub fn laid(found: &Laid<'_>) -> Option<Monitored> {
+    let mut unknown = Bounds::default();
+    let mut all = 0u64;
+    for (segment, owned) in found.segments() {
+        let len = segment.extent.len();
+        let (hits, checks, region) = (segment.hits, segment.checks, segment.region);
+        all = all.saturating_add(owned);
+        unknown.add(&Cell { hits, checks, len, region, present: len, own: len - owned })?;
+    }
+    let frames = Framed { owned: all, moved: found.moved, unknown: unknown.quantity() };
+    Some(Monitored { frames: Some(frames), ..monitored(None, found.heat)? })
 }
 
 /// Seconds between two checks of a region.
@@ -106,6 +121,15 @@ struct Bounds {
 }
 
 impl Bounds {
+    fn quantity(self) -> Quantity {
+        Quantity {
+            bytes: Some(self.estimate.clamp(self.lo, self.hi)),
+            evidence: EvidenceClass::Sampled,
+            lo: Some(self.lo),
+            hi: Some(self.hi),
+        }
+    }
+
     /// Adds a cell; `None` of one without checks.
     fn add(&mut self, cell: &Cell) -> Option<()> {
         let (lo, hi) = wilson(cell.hits, cell.checks)?;

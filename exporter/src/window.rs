@@ -64,6 +64,8 @@ impl Window {
             Evidence::Fault(fault) => (fault.when.end, 2),
             Evidence::Access(access) => (access.when.end, 2),
             Evidence::Activity(activity) => (activity.when.end, 2),
+            // What they bracket comes before them.
+            Evidence::Frames(frames) => (frames.when.end, 3),
             Evidence::Total(total) => (total.when.end, 3),
             Evidence::Charge(charge) => (charge.when.end, 3),
             Evidence::Residency(seen) => (seen.when.end, 3),

@@ -229,9 +229,11 @@ fn maximal() -> Report {
         checks: 20,
         sampling_seconds: 0.005,
         seconds: 1.0,
+        frames: Some(Framed { owned: 1, moved: 2, unknown: quantity.clone() }),
     }];
     let owner = &mut report.processes[0].owners[0];
     owner.touched = Some(Touched {
+        method: "addresses".into(),
         lower: 0,
         upper: u64::MAX,
         in_use: quantity.clone(),

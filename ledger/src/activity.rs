@@ -2,13 +2,15 @@
 //!
 //! A monitor splits and merges its regions all the time. Their edges, all together, cut the addresses into segments, and
 //! the checks of every region that held a segment are the segment's: that takes a region to be alike throughout, as DAMON
-//! does. One aggregation proves little, so fewer than [`POOLED`] claim nothing.
+//! does. One aggregation proves little, so fewer than [`POOLED`] claim nothing. Those of physical memory reach an owner by
+//! the frames of its pages ([`crate::frames`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::book::{Claim, Row};
-use crate::evidence::Activity;
+use crate::evidence::{Activity, Frames};
+use crate::frames::under;
 use crate::identity::Extent;
 use crate::ledger::Ledger;
 use crate::pages::PageState;
@@ -26,6 +28,8 @@ const SEGMENTS: usize = 1 << 16;
 #[derive(Clone, Debug, Default)]
 pub struct Heat {
     seen: VecDeque<Arc<Activity>>,
+    /// Where pages of the space lay meanwhile, if what was seen is physical memory.
+    frames: Option<Arc<Frames>>,
 }
 
 /// A range that no edge of a region divides, and what the checks of its regions came to.
@@ -52,7 +56,7 @@ pub struct Cell {
     pub len: u64,
     /// The newest region that held it.
     pub region: u64,
-    /// What the space has present in the segment.
+    /// What the space has present in the segment; of physical memory all of it.
     pub present: u64,
     /// Of that, the owner's.
     pub own: u64,
@@ -79,8 +83,8 @@ impl Heat {
     /// Takes an aggregation in. Those of another monitor are another story and begin anew.
     pub(crate) fn take(&mut self, seen: &Activity) {
         let same = |old: &Arc<Activity>| old.monitor == seen.monitor;
-        if self.seen.back().is_some_and(|last| !same(last)) {
-            self.seen.clear();
+        if self.frames.is_some() || self.seen.back().is_some_and(|last| !same(last)) {
+            *self = Self::default();
         }
         self.seen.push_back(Arc::new(seen.clone()));
         let edges = |seen: &VecDeque<Arc<Activity>>| -> usize {
@@ -89,6 +93,22 @@ impl Heat {
         while self.seen.len() > KEPT || self.seen.len() > 1 && edges(&self.seen) > SEGMENTS {
             self.seen.pop_front();
         }
+    }
+
+    /// Those that began and ended while pages stayed in `frames`, laid under them; `None` if they are too few.
+    pub(crate) fn within(&self, frames: &Frames) -> Option<Self> {
+        let inside = |seen: &&Arc<Activity>| {
+            frames.when.begin <= seen.when.begin && seen.when.end <= frames.when.end
+        };
+        let seen = self.seen.iter().filter(inside).map(Arc::clone).collect();
+        let laid = Self { seen, frames: Some(Arc::new(frames.clone())) };
+        laid.pooled().is_some().then_some(laid)
+    }
+
+    /// Where pages lay meanwhile, if what was seen is physical memory, laid under them.
+    #[must_use]
+    pub fn frames(&self) -> Option<&Frames> {
+        self.frames.as_deref()
     }
 
     /// The newest aggregation.
@@ -181,20 +201,31 @@ pub(crate) fn lay(heat: &Heat, scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
             row.used.get_or_insert_default().present += present(scan, piece.extent);
         }
     }
-    for segment in heat.segments() {
+    let segments = heat.segments();
+    let places = match heat.frames() {
+        Some(frames) => under(frames, &segments),
+        None => segments.iter().map(|segment| vec![segment.extent]).collect(),
+    };
+    for (segment, places) in segments.into_iter().zip(places) {
         let mut own: BTreeMap<Claim, u64> = BTreeMap::new();
         let mut all = 0;
-        for piece in scan.pieces.overlapping(segment.extent) {
-            let bytes = present(scan, piece.extent.intersect(segment.extent));
-            all += bytes;
-            if bytes > 0 && piece.born.end <= when.begin {
-                *own.entry(Claim::of(piece)).or_default() += bytes;
+        for place in places {
+            for piece in scan.pieces.overlapping(place) {
+                let bytes = present(scan, piece.extent.intersect(place));
+                all += bytes;
+                if bytes > 0 && piece.born.end <= when.begin {
+                    *own.entry(Claim::of(piece)).or_default() += bytes;
+                }
             }
         }
         let Segment { extent, hits, checks, region } = segment;
+        let len = extent.len();
+        // Whoever has the other frames of physical memory, they are in memory.
+        let present = if heat.frames.is_some() { len } else { all };
         for (claim, own) in own {
             let Some(row) = rows.get_mut(&claim) else { continue };
-            let cell = Cell { hits, checks, len: extent.len(), region, present: all, own };
+            // A frame may lie at two addresses of one owner.
+            let cell = Cell { hits, checks, len, region, present, own: own.min(present) };
             row.used.get_or_insert_default().cells.push(cell);
         }
     }

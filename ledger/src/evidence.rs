@@ -4,6 +4,7 @@
 
 mod access;
 mod activity;
+mod frames;
 mod placed;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ pub use access::{
     Access, Blocked, Locality, Op, Population, Served, Snoop, Timing, Tlb, is_kernel,
 };
 pub use activity::{Activity, Region};
+pub use frames::{Frames, Run};
 pub use placed::{NodeRange, Placed, Policy, Ran};
 
 use crate::charge::Charge;
@@ -53,6 +55,8 @@ pub enum Evidence {
     Access(Box<Access>),
     /// What a monitor of memory found in one aggregation.
     Activity(Box<Activity>),
+    /// In which frames pages of a process stayed while a monitor of physical memory looked.
+    Frames(Box<Frames>),
     /// On which NUMA nodes pages of a process lie, and its threads ran.
     Placed(Box<Placed>),
     /// What a scan saw of a process.

@@ -87,6 +87,7 @@ impl Ledger {
             // It changes nothing; whose it was, `owner_of` answers.
             Evidence::Access(_) => {}
             Evidence::Activity(seen) => self.activity(seen),
+            Evidence::Frames(seen) => self.frames(seen),
             Evidence::Placed(seen) => self.placed(seen),
             Evidence::Residency(seen) => self.residency(seen),
             Evidence::Total(total) => self.total(total),

@@ -10,6 +10,7 @@ pub mod book;
 mod calls;
 pub mod charge;
 pub mod evidence;
+pub mod frames;
 pub mod identity;
 mod leaf;
 pub mod ledger;

@@ -14,6 +14,7 @@
 //! | `PID/cgroup` | [`Proc::cgroups`] | 10 µs |
 //! | `PID/pagemap`, `PAGEMAP_SCAN` | [`Scanner::scan`] | 20–50 ns a present page; what is not mapped is free |
 //! | `PID/pagemap`, read | [`Scanner::scan`] before Linux 6.7, or for bit 56 | 40 ns a page, present or not |
+//! | `PID/pagemap` of present pages | [`FrameReader::read`] | 40 ns a present page |
 //! | `PID/smaps_rollup` | [`Proc::rollup`] | 46 ns a present page |
 //! | `PID/smaps` | [`Proc::smaps_text`] and [`smaps::entries`]; [`Scanner::scan`] where `status` is approximate | 46 ns a present page, 4 µs a mapping |
 //! | `PID/numa_maps` | [`numa_maps::lines`]; [`Placer::read`] on hosts with several nodes | 72 ns a present page, 4 µs a mapping |
@@ -21,6 +22,7 @@
 //! | `PID/task/TID/stat` | [`Placer::read`] | 20 µs a thread |
 //! | `memory.stat` and other files of a cgroup | [`memcg::Memcg::charge`] | 0.2 ms, and a sum over CPUs where it is due |
 //! | `meminfo`, `node/nodeN` | [`Proc::meminfo`], [`Proc::nodes`] | 30 µs a file |
+//! | `iomem` | [`Proc::system_ram`] | 30 µs |
 //! | names below `node/nodeN` | [`Proc::node_frames`] | 1 µs a block of memory |
 //!
 //! Reads happen in the thread that asks. Files of procfs do not block; what is not a regular file (a FIFO below another
@@ -38,6 +40,8 @@ pub mod cgroup;
 pub mod clock;
 mod cost;
 mod evidence;
+mod frames;
+mod iomem;
 pub mod maps;
 pub mod memcg;
 mod memcg_files;
@@ -62,6 +66,7 @@ mod sums;
 mod text;
 
 pub use accuracy::RssAccuracy;
+pub use frames::{FrameReader, Lying, Most};
 pub use node::{Node, id_list};
 pub use pagemap::Entry;
 pub use placed::{Placer, Placing};

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use memprov_ledger::identity::Tgid;
+use memprov_ledger::identity::{Extent, Tgid};
 
 use crate::bytes::{decimal_u32, words};
+use crate::iomem;
 use crate::meminfo::{self, Meminfo};
 use crate::node::{Node, frames, frames_of_block, id_list};
 use crate::read::{ParseError, ReadError, read};
@@ -182,6 +183,15 @@ impl Proc {
     /// It is not there, or the text is not the kernel's.
     pub fn meminfo(&self) -> Result<Meminfo, ReadError> {
         self.meminfo_in(&self.path("meminfo"))
+    }
+
+    /// Physical addresses of memory, in whole pages and in order.
+    ///
+    /// # Errors
+    /// `/proc/iomem` cannot be read, or hides addresses from us (no `CAP_SYS_ADMIN`).
+    pub fn system_ram(&self) -> Result<Vec<Extent>, ReadError> {
+        let path = self.path("iomem");
+        iomem::system_ram(&self.text(&path)?).map_err(|e| parse_error(&path, e))
     }
 
     /// The online NUMA nodes, in the order of their ids. One that goes while it is read is left out.

@@ -37,13 +37,13 @@ seconds() { cut -d. -f1 /proc/uptime; }
 pooled() { grep -o '"seconds":[0-9]*' /tmp/damon.json | head -n1 | cut -d: -f2; }
 # Once an owner is told as touched, and all aggregations that are pooled are of regions that have settled by then; or four
 # minutes have passed. An interval is long enough for the program to come around, however slow the guest is.
-ask() { # NAME
+ask() { # NAME [SECONDS THAT REGIONS TAKE TO SETTLE]
 	begin=$(seconds) touched=
 	while [ $(($(seconds) - begin)) -lt 240 ]; do
 		sleep 2
 		told >/tmp/damon.json 2>>/out/damon.log && grep -q '"touched"' /tmp/damon.json || continue
 		touched=${touched:-$(seconds)}
-		[ $(($(seconds) - touched)) -le $(($(pooled) + 10)) ] || break
+		[ $(($(seconds) - touched)) -le $(($(pooled) + ${2:-10})) ] || break
 	done
 	cp /tmp/damon.json "/out/damon-$1.json"
 }

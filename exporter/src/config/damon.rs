@@ -29,12 +29,14 @@ pub struct Damon {
 choice! {
     /// What a monitor of our own watches.
     Watched {
-        /// The first that the kernel has, in this order.
+        /// The first of `fvaddr` and `vaddr` that the kernel has.
         Auto = "auto",
         /// Large mappings of processes.
         Fvaddr = "fvaddr",
         /// All that processes map.
         Vaddr = "vaddr",
+        /// Physical memory, by whomever it is used.
+        Paddr = "paddr",
     }
 }
 

@@ -177,6 +177,7 @@ fn busy() -> Report {
 
 fn touched() -> Touched {
     Touched {
+        method: "addresses".into(),
         lower: 0,
         upper: 0,
         in_use: bytes(0, EvidenceClass::Sampled),

@@ -1,6 +1,7 @@
 //! The regions thread: listens to what monitors of memory find, whoever runs them, and changes nothing of them. On request
 //! it runs one of our own, and where nobody can listen asks it what it found.
 
+mod laying;
 mod own;
 #[cfg(test)]
 mod tests;
@@ -112,6 +113,7 @@ fn pump(
                 }
             }
         }
+        own.iter_mut().for_each(|own| own.lay(&mut found));
         let (now, lost) = (clock::now(), told.lost() + unusable);
         if lost > counted {
             let (when, stream) = (Span { begin: since, end: now }, Stream::Regions);

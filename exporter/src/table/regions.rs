@@ -1,7 +1,7 @@
 //! What monitors of memory find: how much of what they watch is used.
 
 use super::text::{Paint, bytes, elide};
-use crate::report::{Monitored, Report};
+use crate::report::{Monitored, Quantity, Report};
 
 /// Monitors of single processes shown unless all are asked for.
 const MONITORS: usize = 4;
@@ -28,11 +28,14 @@ pub(super) fn section(
 }
 
 fn line(monitored: &Monitored) -> String {
-    let Monitored { monitor, pid, watched, in_use, seconds, .. } = monitored;
+    let Monitored { monitor, pid, watched, in_use, seconds, frames, .. } = monitored;
     let whose = pid.map_or_else(|| "physical memory".to_owned(), |pid| format!("process {pid}"));
-    let used = match (in_use.lo, in_use.hi) {
+    let used = |quantity: &Quantity| match (quantity.lo, quantity.hi) {
         (Some(lo), Some(hi)) => format!("{} to {}", bytes(lo), bytes(hi)),
         _ => "?".to_owned(),
     };
-    format!("  {whose}: {used} of {} in {seconds:.0} s (kdamond {monitor})", bytes(*watched))
+    let unknown = frames.as_ref().map(|frames| format!(", nobody's known {}", used(&frames.unknown)));
+    let (in_use, unknown) = (used(in_use), unknown.unwrap_or_default());
+    let watched = bytes(*watched);
+    format!("  {whose}: {in_use} of {watched} in {seconds:.0} s{unknown} (kdamond {monitor})")
 }

@@ -256,6 +256,7 @@ impl Line {
             Self::Evidence(Evidence::Fault(e)) => tagged(to, "fault", e),
             Self::Evidence(Evidence::Access(e)) => tagged(to, "access", e),
             Self::Evidence(Evidence::Activity(e)) => tagged(to, "activity", e),
+            Self::Evidence(Evidence::Frames(e)) => tagged(to, "frames", e),
             Self::Evidence(Evidence::Placed(e)) => tagged(to, "placed", e),
             Self::Evidence(Evidence::Residency(e)) => tagged(to, "residency", e),
             Self::Evidence(Evidence::Total(e)) => tagged(to, "total", e),
@@ -288,6 +289,7 @@ impl Line {
             "fault" => Self::Evidence(Evidence::Fault(part(text)?)),
             "access" => Self::Evidence(Evidence::Access(part(text)?)),
             "activity" => Self::Evidence(Evidence::Activity(part(text)?)),
+            "frames" => Self::Evidence(Evidence::Frames(part(text)?)),
             "placed" => Self::Evidence(Evidence::Placed(part(text)?)),
             "residency" => Self::Evidence(Evidence::Residency(part(text)?)),
             "total" => Self::Evidence(Evidence::Total(part(text)?)),
@@ -356,6 +358,7 @@ impl Line {
                     }
                     Evidence::Access(e) => law(e.address != Some(0), "an access to address 0"),
                     Evidence::Activity(e) => e.fault().map_or(Ok(()), |broken| law(false, broken)),
+                    Evidence::Frames(e) => e.fault().map_or(Ok(()), |broken| law(false, broken)),
                     Evidence::Placed(e) => e.fault().map_or(Ok(()), |broken| law(false, broken)),
                     Evidence::Residency(e) => {
                         let mut maps = e.maps.iter().flat_map(|maps| maps.iter());
@@ -387,6 +390,7 @@ fn when(evidence: &Evidence) -> Span {
         Evidence::Fault(e) => e.when,
         Evidence::Access(e) => e.when,
         Evidence::Activity(e) => e.when,
+        Evidence::Frames(e) => e.when,
         Evidence::Placed(e) => e.when,
         Evidence::Residency(e) => e.when,
         Evidence::Total(e) => e.when,

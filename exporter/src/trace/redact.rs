@@ -13,8 +13,8 @@ use std::io;
 use std::sync::Arc;
 
 use memprov_ledger::evidence::{
-    Access, Activity, Backing, Change, Evidence, Lifecycle, Mapping, NodeRange, Placed, Region,
-    Residency, is_kernel,
+    Access, Activity, Backing, Change, Evidence, Frames, Lifecycle, Mapping, NodeRange, Placed,
+    Region, Residency, Run, is_kernel,
 };
 use memprov_ledger::identity::{Extent, ModuleId, PAGE, Tgid};
 use memprov_ledger::pages::PageSet;
@@ -142,6 +142,10 @@ impl Redactor {
                 self.activity(&mut e);
                 Evidence::Activity(e)
             }
+            Evidence::Frames(mut e) => {
+                self.frames(&mut e);
+                Evidence::Frames(e)
+            }
             Evidence::Placed(mut e) => {
                 self.placed(&mut e);
                 Evidence::Placed(e)
@@ -218,6 +222,16 @@ impl Redactor {
         let offset = self.offset(e.tgid.unwrap_or_default());
         let place = |region: &Region| Region { extent: moved(region.extent, offset), ..*region };
         e.regions = e.regions.iter().map(place).collect();
+    }
+
+    /// Frames go where the regions of physical memory go that they lie in.
+    fn frames(&self, e: &mut Frames) {
+        let (offset, physical) = (self.offset(e.tgid), self.offset(Tgid::default()));
+        let place = |run: &Run| Run {
+            extent: moved(run.extent, offset),
+            at: rebase(run.at, physical),
+        };
+        e.runs = e.runs.iter().map(place).collect();
     }
 
     fn placed(&self, e: &mut Placed) {

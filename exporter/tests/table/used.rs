@@ -69,6 +69,7 @@ fn sampled_accesses_are_shown_with_intervals_and_with_what_is_not_known() {
 /// What checks prove of an owner's use.
 fn touched(lower: u64, upper: u64) -> Touched {
     Touched {
+        method: "addresses".into(),
         lower,
         upper,
         in_use: between(lower, EvidenceClass::Sampled, lower, upper),
@@ -129,6 +130,7 @@ fn what_monitors_find_is_told_with_its_bounds_and_nothing_where_none_speaks() {
         checks: 10,
         sampling_seconds: 0.5,
         seconds: 30.0,
+        frames: None,
     }];
     let text = render(&told, &View::default());
     let line = "physical memory: 3.00 MiB to 1.50 GiB of 24.0 GiB in 30 s (kdamond 76)";

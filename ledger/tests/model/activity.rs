@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memprov_ledger::activity::{POOLED, Use};
-use memprov_ledger::evidence::{Activity, Evidence, Region, StackRef};
+use memprov_ledger::evidence::{Activity, Evidence, Frames, Region, Run, StackRef};
 use memprov_ledger::identity::{Extent, PAGE, Tgid};
 use memprov_ledger::time::{MonoTime, Span};
 
@@ -95,4 +95,68 @@ fn nobody_is_told_of_what_was_watched_in_another_process_or_in_no_process() {
     assert!(used(&world).is_empty());
     assert_eq!(world.watch.ledger.physical().count(), 1);
     assert!(world.watch.ledger.space(Tgid(9)).is_none(), "nobody is made up");
+}
+
+/// The physical address of a page.
+fn at(frame: u64) -> u64 {
+    frame * PAGE
+}
+
+/// Pages of process 1 stayed in frames from `from` on, as long as `watch` watches from `LATER` on.
+fn stayed(world: &mut World, from: MonoTime, runs: &[Run]) {
+    let when = Span { begin: from, end: MonoTime(LATER.0 + POOLED as u64 * 100) };
+    let frames = Frames { when, tgid: Tgid(1), monitor: 77, runs: runs.into(), moved: PAGE };
+    world.watch.ledger.apply(&Evidence::Frames(Box::new(frames)));
+}
+
+#[test]
+fn what_was_found_of_frames_is_told_of_the_pages_that_stayed_in_them() {
+    let (mut world, [a, b]) = two();
+    // The lower mapping lies in frames 10 and 31, the upper in 11 and 30; the monitor found 8 frames used, and 8 not.
+    let page = |extent: Extent, n: u64| Extent::new(extent.start + n * PAGE, PAGE);
+    let places = [(page(a, 0), 10), (page(a, 1), 31), (page(b, 0), 11), (page(b, 1), 30)];
+    let runs = places.map(|(extent, frame)| Run { extent, at: at(frame) });
+    let regions = [(Extent::new(at(8), 8 * PAGE), 20), (Extent::new(at(28), 8 * PAGE), 0)];
+    watch(&mut world, None, LATER, &regions);
+    assert!(used(&world).is_empty(), "nobody knows whose they are");
+    stayed(&mut world, LATER, &runs);
+    let told: Vec<Use> = used(&world).into_values().filter(|used| !used.cells.is_empty()).collect();
+    assert_eq!(told.len(), 2);
+    for used in &told {
+        let cells: Vec<_> = used.cells.iter().map(|c| (c.hits, c.own, c.present, c.len)).collect();
+        let whole = 8 * PAGE;
+        assert_eq!(cells, [(100, PAGE, whole, whole), (0, PAGE, whole, whole)], "others may be it");
+    }
+    let laid = world.watch.ledger.laid(77).expect("frames are known");
+    let of: Vec<_> = laid.segments().map(|(s, owned)| (s.extent, s.hits, owned)).collect();
+    assert_eq!(of, [(regions[0].0, 100, 2 * PAGE), (regions[1].0, 0, 2 * PAGE)]);
+    assert_eq!((laid.moved, world.watch.ledger.laid(78).is_none()), (PAGE, true));
+}
+
+#[test]
+fn what_was_not_found_while_pages_stayed_is_told_of_nobody() {
+    let (_, [a, _]) = two();
+    let run = |at| [Run { extent: a, at }];
+    let region = [(Extent::new(at(8), 8 * PAGE), 20)];
+    let told = |from: MonoTime, monitored: bool, runs: &[Run]| {
+        let (mut world, _) = two();
+        watch(&mut world, if monitored { None } else { Some(9) }, LATER, &region);
+        stayed(&mut world, from, runs);
+        used(&world).values().map(|used| used.cells.len()).sum::<usize>()
+    };
+    assert_eq!(told(LATER, true, &run(at(9))), 1);
+    assert_eq!(told(MonoTime(LATER.0 + 1), true, &run(at(9))), 0, "one aggregation is too few");
+    assert_eq!(told(LATER, false, &run(at(9))), 0, "nobody watched physical memory");
+    assert_eq!(told(LATER, true, &run(at(40))), 0, "nor those frames");
+    assert_eq!(told(LATER, true, &run(u64::MAX)), 0, "there are no such frames");
+}
+
+#[test]
+fn findings_of_addresses_and_of_frames_are_not_added_up() {
+    let (mut world, [a, _]) = two();
+    watch(&mut world, None, LATER, &[(Extent::new(at(8), 8 * PAGE), 20)]);
+    stayed(&mut world, LATER, &[Run { extent: a, at: at(8) }]);
+    watch(&mut world, Some(1), MonoTime(LATER.0 * 2), &[(a, 3)]);
+    let cells: Vec<_> = used(&world).into_values().flat_map(|used| used.cells).collect();
+    assert_eq!(cells.iter().map(|cell| cell.hits).collect::<Vec<_>>(), [15]);
 }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use memprov_damon::{
     Findings, Goal, Operations, Plan, Session, SessionError, Snapshot, Target, Undone, undo,
 };
+use memprov_ledger::evidence::Evidence;
 use memprov_ledger::identity::{Extent, Tgid};
 use memprov_ledger::time::MonoTime;
-use memprov_proc::{Proc, clock, maps};
+use memprov_proc::{Proc, ReadError, clock, maps};
 
+use super::laying::Laying;
 use crate::config::{Config, Damon, DamonMode, Watched};
 use crate::logging::chain;
 use crate::sources::chosen::chosen;
@@ -20,9 +22,9 @@ const LOOK: Duration = Duration::from_secs(5);
 const RENEW: Duration = Duration::from_secs(60);
 /// Processes watched at most: they share the regions.
 const TARGETS: usize = 32;
-/// Ranges of one process at most, the largest.
+/// Ranges of one target at most, the largest.
 const RANGES: usize = 64;
-/// A mapping that is worth a range.
+/// A mapping, or a part of physical memory, that is worth a range.
 const LARGE: u64 = 2 << 20;
 /// Sampling intervals may be stretched this far where the kernel tunes them.
 const STRETCH: u32 = 20;
@@ -46,6 +48,9 @@ pub(super) struct Own {
     findings: Findings,
     session: Option<Session>,
     targets: Vec<Target>,
+    /// Who may be watched.
+    chosen: Vec<Tgid>,
+    laying: Laying,
     /// When it is looked who is to be watched.
     look: MonoTime,
     /// When ranges are read anew.
@@ -65,6 +70,8 @@ impl Own {
             findings: Findings::Tracepoint,
             session: None,
             targets: Vec::new(),
+            chosen: Vec::new(),
+            laying: Laying::new(&Proc::at(&config.root), config.scan.budget),
             look: MonoTime(0),
             renew: MonoTime(0),
             said: String::new(),
@@ -90,6 +97,15 @@ impl Own {
         Some(found)
     }
 
+    /// Of physical memory: adds to what was found in which frames pages stayed meanwhile.
+    pub(super) fn lay(&mut self, found: &mut Vec<Evidence>) {
+        let physical = self.targets.iter().any(|target| target.tgid.is_none());
+        match self.session.as_ref().filter(|_| physical) {
+            Some(session) => self.laying.turn(session.thread(), &self.chosen, found),
+            None => self.laying.stop(),
+        }
+    }
+
     /// Says why nothing is told, once.
     fn say(&mut self, why: String, what: &str) {
         if why != self.said {
@@ -106,8 +122,9 @@ impl Own {
         self.look = now.after(LOOK);
         let chosen = self.chosen();
         let runs = self.session.as_ref().is_some_and(Session::runs);
-        let watched: Vec<Tgid> = self.targets.iter().filter_map(|target| target.tgid).collect();
-        if runs && watched == chosen && now < self.renew {
+        let same = chosen == self.chosen;
+        self.chosen.clone_from(&chosen);
+        if runs && same && now < self.renew {
             return;
         }
         let waits = self.findings == Findings::TriedRegions && self.config.aggregation > WAITED;
@@ -116,7 +133,13 @@ impl Own {
         });
         let operations = if waits { &[] } else { self.operations() };
         for operations in operations.iter().copied() {
-            let targets = self.targets_of(operations, &chosen);
+            let targets = match self.targets_of(operations, &chosen) {
+                Ok(targets) => targets,
+                Err(error) => {
+                    failed = Some(chain(&error));
+                    Vec::new()
+                }
+            };
             if runs && targets == self.targets {
                 self.renew = now.after(RENEW);
                 return;
@@ -162,6 +185,7 @@ impl Own {
             Watched::Auto => &[Operations::Fvaddr, Operations::Vaddr],
             Watched::Fvaddr => &[Operations::Fvaddr],
             Watched::Vaddr => &[Operations::Vaddr],
+            Watched::Paddr => &[Operations::Paddr],
         }
     }
 
@@ -180,37 +204,56 @@ impl Own {
         chosen
     }
 
-    fn targets_of(&self, operations: Operations, chosen: &[Tgid]) -> Vec<Target> {
-        let ranges = |tgid: Tgid| match operations {
-            Operations::Fvaddr => self.ranges(tgid),
+    /// Physical memory is one target, for whomever it is watched.
+    fn targets_of(
+        &self,
+        operations: Operations,
+        chosen: &[Tgid],
+    ) -> Result<Vec<Target>, ReadError> {
+        let ranges = |tgid: &Tgid| match operations {
+            Operations::Fvaddr => large(&self.proc, *tgid),
             Operations::Vaddr | Operations::Paddr => Vec::new(),
         };
-        let targets = chosen.iter().map(|tgid| Target { tgid: Some(*tgid), ranges: ranges(*tgid) });
-        let empty = |target: &Target| operations == Operations::Fvaddr && target.ranges.is_empty();
-        targets.filter(|target| !empty(target)).collect()
-    }
-
-    /// The large mappings of a process, those side by side as one.
-    fn ranges(&self, tgid: Tgid) -> Vec<Extent> {
-        let mut text = Vec::new();
-        if self.proc.map_text(tgid, &mut text).is_err() {
-            return Vec::new();
-        }
-        let mut ranges: Vec<Extent> = Vec::new();
-        let large = |line: &maps::MapLine<'_>| {
-            line.end - line.start >= LARGE && (line.read || line.write) && line.start >> 63 == 0
-        };
-        for line in maps::lines(&text).flatten().filter(large) {
-            match ranges.last_mut() {
-                Some(last) if last.end == line.start => last.end = line.end,
-                _ => ranges.push(Extent { start: line.start, end: line.end }),
+        let target = |tgid: &Tgid| Target { tgid: Some(*tgid), ranges: ranges(tgid) };
+        let mut targets: Vec<Target> = match operations {
+            Operations::Paddr if chosen.is_empty() => Vec::new(),
+            Operations::Paddr => {
+                let ram = self.proc.system_ram()?.into_iter();
+                let ranges = largest(ram.filter(|range| range.len() >= LARGE).collect());
+                vec![Target { tgid: None, ranges }]
             }
-        }
-        ranges.sort_by_key(|range| std::cmp::Reverse(range.len()));
-        ranges.truncate(RANGES);
-        ranges.sort();
-        ranges
+            Operations::Fvaddr | Operations::Vaddr => chosen.iter().map(target).collect(),
+        };
+        targets.retain(|target| operations == Operations::Vaddr || !target.ranges.is_empty());
+        Ok(targets)
     }
+}
+
+/// The large mappings of a process, those side by side as one.
+pub(super) fn large(proc: &Proc, tgid: Tgid) -> Vec<Extent> {
+    let mut text = Vec::new();
+    if proc.map_text(tgid, &mut text).is_err() {
+        return Vec::new();
+    }
+    let mut ranges: Vec<Extent> = Vec::new();
+    let large = |line: &maps::MapLine<'_>| {
+        line.end - line.start >= LARGE && (line.read || line.write) && line.start >> 63 == 0
+    };
+    for line in maps::lines(&text).flatten().filter(large) {
+        match ranges.last_mut() {
+            Some(last) if last.end == line.start => last.end = line.end,
+            _ => ranges.push(Extent { start: line.start, end: line.end }),
+        }
+    }
+    largest(ranges)
+}
+
+/// As many as a target may have, in order.
+fn largest(mut ranges: Vec<Extent>) -> Vec<Extent> {
+    ranges.sort_by_key(|range| std::cmp::Reverse(range.len()));
+    ranges.truncate(RANGES);
+    ranges.sort();
+    ranges
 }
 
 /// Ends a monitor that an earlier run of ours left behind.

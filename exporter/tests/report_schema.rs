@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use jsonschema::Validator;
 use memprov::report::{
     AccessRow, AccessSums, Accesses, Advice, Agent, Book, BpfCost, CacheFile, Cgroup, ChargeRow,
-    Configuration, Control, Differences, FaultShare, Faults, Filled, FirstTouch, FrameView, Host,
-    Located, Measured, Monitored, NumaNode, OnNode, OwnerRow, Placement, PopulatedRow, Process,
-    Quantity, Ran, Report, SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow, Touched,
+    Configuration, Control, Differences, FaultShare, Faults, Filled, FirstTouch, FrameView, Framed,
+    Host, Located, Measured, Monitored, NumaNode, OnNode, OwnerRow, Placement, PopulatedRow,
+    Process, Quantity, Ran, Report, SCHEMA, Scans, ShareRow, SharedRow, SyscallTax, TouchRow,
+    Touched,
 };
 use memprov_ledger::evidence::{EvidenceClass, Policy};
 use serde_json::{Value, json};

@@ -264,7 +264,8 @@ mod tests {
         let before = lying(&[run(0, 8, 10), run(10, 2, 50), run(20, 2, 60)], 30);
         // Page 2 moved, 4 and 5 are gone, 10 and 11 changed places, and 30 was not read before.
         let runs = [run(0, 2, 10), run(2, 1, 70), run(3, 1, 13), run(6, 2, 16), run(10, 1, 51)];
-        let after = lying(&[&runs[..], &[run(11, 1, 50), run(20, 2, 60), run(30, 1, 90)]].concat(), 40);
+        let after =
+            lying(&[&runs[..], &[run(11, 1, 50), run(20, 2, 60), run(30, 1, 90)]].concat(), 40);
         let expected = [run(0, 2, 10), run(3, 1, 13), run(6, 2, 16), run(20, 2, 60)];
         assert_eq!(before.stayed(&after), (expected.to_vec(), 5 * PAGE));
         // What one of them did not come to says nothing.

@@ -41,14 +41,15 @@ fn used(owners: &[Value], site: &str) -> Option<Used> {
 }
 
 /// The used part is found with a recall of 0.9 at least, no more than 0.1 of the rest is taken for it, and bounds hold what
-/// was used of each: all of the one since the watch began, and nothing of the other. Listened to, and asked without BPF.
+/// was used of each: all of the one since the watch began, and nothing of the other. Listened to, of physical memory by the
+/// frames of pages, and asked without BPF.
 pub(crate) fn found(guest: &Guest) -> Result<(), Vec<String>> {
     if text(guest, "damon-left").is_none() {
         // The kernel has no DAMON, or the programme did not get there, which the other test says.
         return Ok(());
     }
     let mut wrong = Vec::new();
-    for kind in ["fvaddr", "vaddr", "asked"] {
+    for kind in ["fvaddr", "vaddr", "paddr", "asked"] {
         let report: Value = guest.read(&format!("damon-{kind}.json"))?;
         let owners = report["processes"][0]["owners"].as_array().cloned().unwrap_or_default();
         let pooled = report["regions"][0]["aggregations"].as_u64().unwrap_or(0);
@@ -70,12 +71,32 @@ pub(crate) fn found(guest: &Guest) -> Result<(), Vec<String>> {
             }
         }
     }
+    wrong.extend(framed(&guest.read("damon-paddr.json")?));
     let table = text(guest, "damon.txt").unwrap_or_default();
     let shown = |name: &str| table.lines().any(|line| line.ends_with(name) && line.contains('–'));
     if !table.contains("  USED  ") || !shown("hot_memory") || !shown("cold_memory") {
         wrong.push(format!("the table does not show what was used:\n{table}"));
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+/// Whose physical memory is was found by its frames, and it is told how much of them is known.
+fn framed(report: &Value) -> Vec<String> {
+    let owners = report["processes"][0]["owners"].as_array().cloned().unwrap_or_default();
+    let method = |owner: &Value| owner["touched"]["method"].as_str().map(str::to_owned);
+    let others = owners.iter().filter_map(method).filter(|method| method != "frames");
+    let mut wrong: Vec<String> = others.map(|method| format!("paddr: told by {method}")).collect();
+    let told = &report["regions"][0];
+    let bytes = |value: &Value| value.as_f64().unwrap_or(-1.0);
+    let (owned, moved) = (bytes(&told["frames"]["owned"]), bytes(&told["frames"]["moved"]));
+    let unknown = &told["frames"]["unknown"];
+    let holds = bytes(&unknown["lo"]) <= bytes(&unknown["bytes"])
+        && bytes(&unknown["bytes"]) <= bytes(&unknown["hi"])
+        && bytes(&unknown["hi"]) <= bytes(&told["watched"]) - owned;
+    if owned < 0.9 * (HOT + COLD) || moved < 0.0 || bytes(&unknown["lo"]) < 0.0 || !holds {
+        wrong.push(format!("paddr: frames of {} bytes: {told}", HOT + COLD));
+    }
+    wrong
 }
 
 /// However memprov ended, and whoever else uses DAMON.
@@ -93,7 +114,7 @@ pub(crate) fn left(guest: &Guest) -> Result<(), Vec<String>> {
     {
         wrong.push(format!("while the kernel used it: {taken:?}; {reason}"));
     }
-    let expected = "fvaddr 0\nvaddr 0\nasked 0\nkilled 1\nundone 0 \nrestarted 0 \nforeign 1\n";
+    let expected = "fvaddr 0\nvaddr 0\npaddr 0\nasked 0\nkilled 1\nundone 0 \nrestarted 0 \nforeign 1\n";
     let left = text(guest, "damon-left").unwrap_or_default();
     let asked: Value = guest.read("damon-check.json")?;
     let rows = asked["capabilities"].as_array().cloned().unwrap_or_default();

@@ -3,11 +3,12 @@ cd /t
 tree=/sys/kernel/mm/damon/admin/kdamonds
 free=/sys/module/damon_stat/parameters/enabled
 state() { cat $tree/nr_kdamonds; }
+sample=50ms aggregation=1s
 watch() { # KIND [PROGRAM THAT RUNS IT]
 	kind=$1
 	shift
 	"$@" memprov run --output none --state-dir /run/damon --set damon.mode=active --set damon.allow=comm=hot \
-		--set damon.watch=$kind --set damon.sample=50ms --set damon.aggregation=1s --set log=debug >/tmp/agent.log 2>&1 &
+		--set damon.watch=$kind --set damon.sample=$sample --set damon.aggregation=$aggregation --set log=debug >/tmp/agent.log 2>&1 &
 	agent=$!
 }
 leave() { # SIGNAL
@@ -69,6 +70,17 @@ if [ -e $tree ]; then
 		leave TERM
 		echo "$kind $(state)" >>/out/damon-left
 	done
+	# Physical memory is fourteen times as much as the program has: regions take some twenty aggregations to settle on it. On
+	# a busy host the program needs longer now and then to come around, while frames are read beside it.
+	sample=100ms aggregation=1s
+	watch paddr
+	until memprov report --state-dir /run/damon >/dev/null 2>&1; do sleep 1; done
+	hot & hot=$!
+	ask paddr 40
+	kill $hot
+	leave TERM
+	echo "paddr $(state)" >>/out/damon-left
+	sample=50ms aggregation=1s
 	# Without BPF ours is asked. Two are watched, one of which only gets what CPU the other leaves, and each is told of by what
 	# was found of it; who calls is not seen, so that names of files tell memory apart.
 	nice -n 19 hot named & other=$!

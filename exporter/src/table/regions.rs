@@ -34,7 +34,8 @@ fn line(monitored: &Monitored) -> String {
         (Some(lo), Some(hi)) => format!("{} to {}", bytes(lo), bytes(hi)),
         _ => "?".to_owned(),
     };
-    let unknown = frames.as_ref().map(|frames| format!(", nobody's known {}", used(&frames.unknown)));
+    let unknown = frames.as_ref().map(|frames| used(&frames.unknown));
+    let unknown = unknown.map(|bytes| format!(", {bytes} in nobody's known frames"));
     let (in_use, unknown) = (used(in_use), unknown.unwrap_or_default());
     let watched = bytes(*watched);
     format!("  {whose}: {in_use} of {watched} in {seconds:.0} s{unknown} (kdamond {monitor})")

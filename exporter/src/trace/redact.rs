@@ -227,10 +227,8 @@ impl Redactor {
     /// Frames go where the regions of physical memory go that they lie in.
     fn frames(&self, e: &mut Frames) {
         let (offset, physical) = (self.offset(e.tgid), self.offset(Tgid::default()));
-        let place = |run: &Run| Run {
-            extent: moved(run.extent, offset),
-            at: rebase(run.at, physical),
-        };
+        let place =
+            |run: &Run| Run { extent: moved(run.extent, offset), at: rebase(run.at, physical) };
         e.runs = e.runs.iter().map(place).collect();
     }
 

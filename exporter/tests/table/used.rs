@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use memprov::report::{
-    AccessRow, AccessSums, Accesses, Filled, Located, Measured, Monitored, PopulatedRow, ShareRow,
-    Touched,
+    AccessRow, AccessSums, Accesses, Filled, Framed, Located, Measured, Monitored, PopulatedRow,
+    ShareRow, Touched,
 };
 use memprov::table::{View, render};
 use memprov_ledger::evidence::EvidenceClass;
@@ -135,4 +135,8 @@ fn what_monitors_find_is_told_with_its_bounds_and_nothing_where_none_speaks() {
     let text = render(&told, &View::default());
     let line = "physical memory: 3.00 MiB to 1.50 GiB of 24.0 GiB in 30 s (kdamond 76)";
     assert!(text.contains(line), "{text}");
+    let unknown = between(8 * MIB, EvidenceClass::Sampled, 2 * MIB, 1024 * MIB);
+    told.regions[0].frames = Some(Framed { owned: MIB, moved: 0, unknown });
+    let text = render(&told, &View { width: 120, ..View::default() });
+    assert!(text.contains(" in 30 s, 2.00 MiB to 1.00 GiB in nobody's known frames ("), "{text}");
 }

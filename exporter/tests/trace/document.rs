@@ -25,6 +25,7 @@ fn kind(line: &Line) -> &'static str {
         Line::Evidence(Evidence::Fault(_)) => "fault",
         Line::Evidence(Evidence::Access(_)) => "access",
         Line::Evidence(Evidence::Activity(_)) => "activity",
+        Line::Evidence(Evidence::Frames(_)) => "frames",
         Line::Evidence(Evidence::Placed(_)) => "placed",
         Line::Evidence(Evidence::Residency(_)) => "residency",
         Line::Evidence(Evidence::Total(_)) => "total",
@@ -56,7 +57,7 @@ fn the_examples_are_one_trace_with_every_kind_and_are_written_as_they_read() {
     let lines: Vec<Line> = reader.by_ref().map(Result::unwrap).collect();
     assert_eq!(reader.unknown(), 0);
     let kinds: BTreeSet<_> = lines.iter().map(kind).collect();
-    assert_eq!(kinds.len(), 27, "{kinds:?}");
+    assert_eq!(kinds.len(), 28, "{kinds:?}");
     let written = String::from_utf8(super::write(Form::Plain, &header, &lines)).unwrap();
     for (written, example) in written.lines().zip(text.lines()) {
         assert_eq!(written, example);

@@ -7,9 +7,9 @@ use memprov::report::{Host, Identity, NumaNode};
 use memprov::trace::{Clock, Header, Line, SCHEMA, Scope, Support};
 use memprov_ledger::charge::{CachedFile, Charge, Figures};
 use memprov_ledger::evidence::{
-    Access, Activity, Backing, Blocked, Change, Counters, Evidence, EvidenceClass, Fault, Gap,
-    Lifecycle, MapFlags, Mapping, NodeRange, Op, Placed, Policy, Population, Ran, Region,
-    Residency, Served, Snoop, StackRef, Stream, Timing, Tlb, Total,
+    Access, Activity, Backing, Blocked, Change, Counters, Evidence, EvidenceClass, Fault, Frames,
+    Gap, Lifecycle, MapFlags, Mapping, NodeRange, Op, Placed, Policy, Population, Ran, Region,
+    Residency, Run, Served, Snoop, StackRef, Stream, Timing, Tlb, Total,
 };
 use memprov_ledger::identity::{
     Extent, Generation, IntervalId, ModuleId, ObjectKey, PAGE, SpaceId, StackId, StartTicks, Tgid,
@@ -155,6 +155,7 @@ fn evidence(name: BoxedStrategy<String>) -> impl Strategy<Value = Evidence> {
         fault.prop_map(Evidence::Fault),
         access(when.clone()).prop_map(|e| Evidence::Access(Box::new(e))),
         activity(when.clone()).prop_map(|e| Evidence::Activity(Box::new(e))),
+        frames(when.clone()).prop_map(|e| Evidence::Frames(Box::new(e))),
         placed(when.clone()).prop_map(|e| Evidence::Placed(Box::new(e))),
         residency.prop_map(|r| Evidence::Residency(Box::new(r))),
         (when.clone(), tgid.clone(), start, counters())
@@ -182,6 +183,22 @@ fn activity(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Activity
         };
         let regions = found.into_iter().map(place).collect();
         Activity { when, monitor, tgid, checks, regions }
+    })
+}
+
+fn frames(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Frames> {
+    let who = (when, (1u32..9).prop_map(Tgid), any::<u32>(), any::<u64>());
+    let run = (1u64..1 << 20, 0u64..1 << 40);
+    let runs = (1u64..1 << 35, collection::vec(run, 0..4));
+    (who, runs).prop_map(|((when, tgid, monitor, moved), (start, found))| {
+        let mut at = start * PAGE;
+        let place = |(pages, frame): (u64, u64)| {
+            let extent = Extent::new(at, pages * PAGE);
+            at = extent.end + PAGE * (pages % 2);
+            Run { extent, at: frame * PAGE }
+        };
+        let runs = found.into_iter().map(place).collect();
+        Frames { when, tgid, monitor, runs, moved }
     })
 }
 

@@ -62,6 +62,7 @@ fn extents(line: &Line) -> Vec<Extent> {
             let maps = e.maps.iter().flat_map(|maps| maps.iter()).map(|m| m.extent);
             maps.chain(e.pages.iter().flat_map(|p| p.all()).map(|(extent, _)| extent)).collect()
         }
+        Line::Evidence(Evidence::Frames(e)) => e.runs.iter().map(|run| run.extent).collect(),
         Line::Evidence(Evidence::Placed(e)) => {
             let drawn = e.drawn.iter().flat_map(|drawn| drawn.iter());
             let drawn = drawn.map(|(page, _)| Extent::new(page * PAGE, PAGE));

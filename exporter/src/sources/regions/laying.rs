@@ -13,8 +13,8 @@ use memprov_proc::{FrameReader, Lying, Most, Proc, clock};
 use super::own::large;
 use crate::logging::chain;
 
-/// Aggregations between two readings. Pages are the likelier to move the longer they last.
-const ROUND: usize = 2 * POOLED;
+/// Aggregations between two readings: no more than a claim needs, for pages are the likelier to move the longer they last.
+const ROUND: usize = POOLED;
 /// Rounds begin this often at most: what they find is told for a minute.
 const EVERY: Duration = Duration::from_secs(10);
 /// Entries that one reading of all processes may take: 1 GiB of pages, 10 ms.
@@ -127,7 +127,11 @@ impl Laying {
                 Err(error) if error.refused() && !self.refused => {
                     self.refused = true;
                     let error = chain(&error);
-                    tracing::warn!(pid = tgid.0, error, "whose physical memory is used is not told");
+                    tracing::warn!(
+                        pid = tgid.0,
+                        error,
+                        "whose physical memory is used is not told"
+                    );
                 }
                 Err(error) => {
                     let error = chain(&error);

@@ -6,8 +6,9 @@ use memprov_ledger::identity::Tgid;
 use memprov_proc::cgroup::{container_id, memory_path};
 use memprov_proc::{Proc, lossless};
 
-use crate::config::{Config, DamonMode, Detail};
+use crate::config::{Config, DamonMode, Detail, Watched};
 use crate::encode::{Estimate, Options, estimate};
+use crate::logging::chain;
 use crate::sources::chosen;
 use crate::sources::regions::MARK;
 use crate::support::{
@@ -47,10 +48,12 @@ fn own_monitor(config: &Config) -> OwnMonitor {
     if memprov_damon::is_ours(&config.root, &config.state_dir.join(MARK)) {
         return OwnMonitor::There;
     }
-    match memprov_damon::writable(&config.root) {
-        Ok(()) => OwnMonitor::Possible,
-        Err(error) => OwnMonitor::Refused(error.to_string()),
-    }
+    let hidden = || match config.damon.watch {
+        Watched::Paddr => Proc::at(&config.root).system_ram().err().map(|e| chain(&e)),
+        Watched::Auto | Watched::Fvaddr | Watched::Vaddr => None,
+    };
+    let refused = memprov_damon::writable(&config.root).err().map(|e| e.to_string());
+    refused.or_else(hidden).map_or(OwnMonitor::Possible, OwnMonitor::Refused)
 }
 
 /// The mask of effective capabilities in `/proc/self/status`.

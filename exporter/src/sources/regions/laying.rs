@@ -93,8 +93,8 @@ impl Laying {
             return;
         }
         self.next = now.after(EVERY);
-        let extents: Vec<_> = chosen.iter().map(|t| (*t, large(&self.proc, *t))).collect();
-        let before = self.read(extents.into_iter());
+        let proc = self.proc.clone();
+        let before = self.read(chosen.iter().map(|tgid| (*tgid, large(&proc, *tgid))));
         let (begin, found) = (clock::now(), 0);
         self.round = (!before.is_empty()).then_some(Round { monitor, begin, before, found });
     }

@@ -14,7 +14,7 @@ use memprov_proc::{Proc, ScanOptions, Scanner, clock};
 
 use crate::commands::{Engine, Exit, Failure, Sink, Watch};
 use crate::config::{Config, Effective};
-use crate::encode::{Accumulator, Options, Window};
+use crate::encode::{Accumulator, Window};
 use crate::ending::Ending;
 use crate::fuse::{Fuser, unwatched};
 use crate::import::{self, Import};
@@ -231,7 +231,7 @@ impl Engine for Local {
             return Err(Failure::new(Exit::Failed, line));
         }
         import.named(&config.export);
-        let mut sending = Sending::start(&config.export, Options::of(config), import.header())
+        let mut sending = Sending::start(config, import.header())
             .map_err(|e| Failure::of(Exit::Usage, &e))?;
         let interval = interval.unwrap_or(config.export.interval);
         read(&mut import, Some(interval), &mut |report| {

@@ -1,12 +1,12 @@
 //! The series of a recording, sent to an OTLP receiver: pane after pane, each when the one before has arrived.
 //!
 //! A daemon never waits, and a newer pane goes instead of one that did not arrive. A recording has time: every pane
-//! arrives, or the import has failed.
+//! arrives, or the import has failed. So it is with log records, where exemplars are sent as such, too.
 
 use std::time::Duration;
 
-use crate::config::Export;
-use crate::encode::{Accumulator, Options, Shared, Window};
+use crate::config::Config;
+use crate::encode::{Accumulator, Options, Records, Shared, Window};
 use crate::otlp::{Exporter, Settings, StartError, Stats};
 use crate::report::Report;
 use crate::trace::Header;
@@ -34,16 +34,18 @@ pub enum SendError {
     },
     /// The receiver did not take all of it.
     #[error(
-        "send to {endpoint}: {delivered} points arrived, {rejected} were rejected, {refused} refused"
+        "send to {endpoint}: {delivered} {what} arrived, {rejected} were rejected, {refused} refused"
     )]
     Partly {
         /// Where to.
         endpoint: String,
-        /// Points that arrived.
+        /// Points, or log records.
+        what: &'static str,
+        /// Those that arrived.
         delivered: u64,
-        /// Points that were left out of requests that were taken.
+        /// Those that were left out of requests that were taken.
         rejected: u64,
-        /// Points of requests that were not.
+        /// Those of requests that were not, or that found no room.
         refused: u64,
     },
 }
@@ -52,6 +54,8 @@ pub enum SendError {
 pub struct Sending {
     exporter: Exporter,
     series: Shared,
+    /// Exemplars as log records, where they are asked for.
+    logs: Option<(Exporter, Records)>,
     endpoint: String,
     within: Duration,
     /// The end of the newest pane.
@@ -63,12 +67,19 @@ impl Sending {
     ///
     /// # Errors
     /// When the endpoint is none, its TLS cannot be prepared, or the thread cannot be started.
-    pub fn start(export: &Export, options: Options, header: &Header) -> Result<Self, SendError> {
+    pub fn start(config: &Config, header: &Header) -> Result<Self, SendError> {
+        let export = &config.export;
         let settings = Settings::new(export, &header.identity)?.of_the_past();
-        let series = Shared::new(Accumulator::new(options));
+        let series = Shared::new(Accumulator::new(Options::of(config)));
         let exporter = Exporter::start(settings, series.clone())?;
+        let mut logs = None;
+        if export.exemplar_logs {
+            let settings = Settings::logs(export, &config.logs, &header.identity)?.of_the_past();
+            let records = Records::default();
+            logs = Some((Exporter::start(settings, records.clone())?, records));
+        }
         let (endpoint, within) = (export.endpoint.clone(), export.timeout * ATTEMPTS);
-        Ok(Self { exporter, series, endpoint, within, end: 0 })
+        Ok(Self { exporter, series, logs, endpoint, within, end: 0 })
     }
 
     /// Sends the report of a pane, and waits until its fate is known.
@@ -78,7 +89,13 @@ impl Sending {
     pub fn pane(&mut self, report: &Report) -> Result<(), SendError> {
         let window = Window::of(report);
         self.end = window.end;
-        self.series.pane(report, window);
+        let records = self.series.pane(report, window);
+        if let Some((logs, waiting)) = &self.logs
+            && records.points() > 0
+        {
+            waiting.offer(records);
+            logs.poke();
+        }
         self.settle(&report.generated_at)
     }
 
@@ -99,11 +116,23 @@ impl Sending {
         self.series.close(self.end.saturating_add(AFTER));
         let ended = self.settle("the end");
         let stats = self.exporter.shutdown(Duration::ZERO);
-        let (rejected, refused) = (stats.rejected_points, stats.refused_points);
-        if rejected == 0 && refused == 0 {
-            return ended.map(|()| stats);
-        }
-        let (endpoint, delivered) = (self.endpoint, stats.delivered_points);
-        Err(SendError::Partly { endpoint, delivered, rejected, refused })
+        let partly = |what, stats: Stats| {
+            let Stats { delivered_points, rejected_points, refused_points, .. } = stats;
+            let (delivered, rejected, refused) =
+                (delivered_points, rejected_points, refused_points);
+            let endpoint = self.endpoint.clone();
+            let whole = rejected == 0 && refused == 0;
+            let partly = SendError::Partly { endpoint, what, delivered, rejected, refused };
+            if whole { Ok(()) } else { Err(partly) }
+        };
+        let records = self.logs.map(|(logs, records)| {
+            let stats = logs.shutdown(self.within);
+            let refused_points = stats.refused_points + records.dropped();
+            Stats { refused_points, ..stats }
+        });
+        partly("points", stats)?;
+        ended?;
+        records.map_or(Ok(()), |stats| partly("log records", stats))?;
+        Ok(stats)
     }
 }

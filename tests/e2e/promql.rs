@@ -55,7 +55,28 @@ impl Api {
         }
     }
 
+    /// The labels of all exemplars of the series that a query names, between two times in Unix seconds.
+    ///
+    /// # Errors
+    /// What the server says against it.
+    pub(crate) fn exemplars(&self, query: &str, from: f64, to: f64) -> Result<Vec<Labels>, String> {
+        let (from, to) = (format!("{from:.3}"), format!("{to:.3}"));
+        let told =
+            self.told("query_exemplars", &[("query", query), ("start", &from), ("end", &to)])?;
+        let series = told.as_array().into_iter().flatten();
+        let all = series.flat_map(|one| one["exemplars"].as_array().into_iter().flatten());
+        let labels = |one: &Value| serde_json::from_value(one["labels"].clone());
+        all.map(|one| labels(one).map_err(|e| format!("labels of {one}: {e}"))).collect()
+    }
+
     fn ask(&self, what: &str, parameters: &[(&str, &str)]) -> Result<Vec<Series>, String> {
+        let told = self.told(what, parameters)?;
+        let results = told["result"].as_array().ok_or("no result")?;
+        results.iter().map(series).collect()
+    }
+
+    /// The data of an answer.
+    fn told(&self, what: &str, parameters: &[(&str, &str)]) -> Result<Value, String> {
         let failed = |e: ureq::Error| format!("{what} {parameters:?}: {e}");
         let mut answer = ureq::get(format!("{}/api/v1/{what}", self.0))
             .query_pairs(parameters.iter().copied())
@@ -64,12 +85,11 @@ impl Api {
             .build()
             .call()
             .map_err(failed)?;
-        let answer: Value = answer.body_mut().read_json().map_err(failed)?;
+        let mut answer: Value = answer.body_mut().read_json().map_err(failed)?;
         if answer["status"] != "success" {
             return Err(format!("{what} {parameters:?}: {}", answer["error"]));
         }
-        let results = answer["data"]["result"].as_array().ok_or("no result")?;
-        results.iter().map(series).collect()
+        Ok(answer["data"].take())
     }
 }
 

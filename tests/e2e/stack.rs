@@ -6,12 +6,13 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use memprov_tests::otlp::Kept;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::programs::{built, root};
 use crate::promql::Api;
 use crate::service::{Recipe, Service, free_ports};
-use crate::witness::Witness;
+use crate::witness::{LOGS, METRICS, Witness, requests};
 
 /// The stores that the tests know.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -97,6 +98,7 @@ impl Stack {
                 ("SCRAPE_ENDPOINT", address(scrape)),
                 ("TELEMETRY_PORT", telemetry.to_string()),
                 ("WITNESS", files.path().join("witness.jsonl").display().to_string()),
+                ("EXEMPLARS", files.path().join("exemplars.jsonl").display().to_string()),
             ],
         );
         let agent = collector(
@@ -137,6 +139,17 @@ impl Stack {
         fs::read_to_string(self.files.path().join("witness.jsonl")).unwrap_or_default()
     }
 
+    /// Every request with metrics that the gateway has taken, as it came.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        requests(&self.written(), METRICS).collect()
+    }
+
+    /// The same of log records, from the file that the shipped configuration names.
+    pub(crate) fn records(&self) -> Vec<Value> {
+        let written = fs::read_to_string(self.files.path().join("exemplars.jsonl"));
+        requests(&written.unwrap_or_default(), LOGS).collect()
+    }
+
     /// What a scrape of the gateway's exporter shows.
     pub(crate) fn scraped(&self) -> String {
         text(&format!("http://127.0.0.1:{}/metrics", self.scrape))
@@ -149,7 +162,9 @@ impl Stack {
             let text = text(&format!("http://127.0.0.1:{port}/metrics"));
             let of_points = ["send_failed", "enqueue_failed", "refused", "incoming_refused"];
             complaints.extend(nonzero(&text, |name| {
-                name.contains("_metric_points") && of_points.iter().any(|kind| name.contains(kind))
+                let signals = ["_metric_points", "_log_records"];
+                signals.iter().any(|signal| name.contains(signal))
+                    && of_points.iter().any(|kind| name.contains(kind))
             }));
         }
         let own = text(&format!("{}/metrics", self.api.0));

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use memprov_tests::otlp::{self, Kept};
 use serde_json::Value;
 
-/// How a request begins.
-const BEGIN: &str = r#"{"resourceMetrics":"#;
+/// How a request begins, by what is in it.
+pub(crate) const METRICS: &str = r#"{"resourceMetrics":"#;
+pub(crate) const LOGS: &str = r#"{"resourceLogs":"#;
 
 /// One point of a request.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Witness {
 impl Witness {
     /// Reads the file; a last line that is not whole yet is left out.
     pub(crate) fn read(file: &str) -> Self {
-        Self { points: requests(file).flat_map(|request| points(&request)).collect() }
+        Self { points: requests(file, METRICS).flat_map(|request| points(&request)).collect() }
     }
 
     /// What memprov sent of all that the file holds, held against the registry of names.
@@ -39,7 +40,7 @@ impl Witness {
         let of_memprov = |resource: &Value| {
             items(resource, "scopeMetrics").any(|scope| scope["scope"]["name"] == "memprov")
         };
-        let requests = requests(file).map(|mut request| {
+        let requests = requests(file, METRICS).map(|mut request| {
             if let Some(resources) = request["resourceMetrics"].as_array_mut() {
                 resources.retain(of_memprov);
             }
@@ -86,10 +87,10 @@ impl Witness {
 
 /// The requests of whole lines. A Collector that was killed while it wrote leaves a request without an end, or without
 /// the end of its line, and the next one goes on there: what has no end is left out, for it is sent again.
-fn requests(file: &str) -> impl Iterator<Item = Value> {
+pub(crate) fn requests<'a>(file: &'a str, begin: &'a str) -> impl Iterator<Item = Value> + 'a {
     let lines = file.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-    lines.flat_map(|line| {
-        let begins: Vec<usize> = line.match_indices(BEGIN).map(|(at, _)| at).collect();
+    lines.flat_map(move |line| {
+        let begins: Vec<usize> = line.match_indices(begin).map(|(at, _)| at).collect();
         let ends = begins.iter().copied().skip(1).chain([line.len()]);
         let parts = begins.iter().zip(ends).map(|(&from, to)| (&line[from..to], to == line.len()));
         let parse = |(part, last): (&str, bool)| match serde_json::from_str(part) {
@@ -101,7 +102,8 @@ fn requests(file: &str) -> impl Iterator<Item = Value> {
     })
 }
 
-fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+/// The list below a key; empty where there is none.
+pub(crate) fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
@@ -129,18 +131,18 @@ fn points(request: &Value) -> Vec<Point> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BEGIN, requests};
+    use super::{METRICS, requests};
 
     #[test]
     fn a_request_that_a_kill_cut_costs_no_other() {
-        let whole = format!("{BEGIN}[]}}");
-        let count = |file: &str| requests(file).count();
+        let whole = format!("{METRICS}[]}}");
+        let count = |file: &str| requests(file, METRICS).count();
         assert_eq!(
-            count(&format!("{whole}\n{whole}\n{BEGIN}")),
+            count(&format!("{whole}\n{whole}\n{METRICS}")),
             2,
             "the last line is not whole yet"
         );
         assert_eq!(count(&format!("{whole}{whole}\n")), 2, "cut before the end of its line");
-        assert_eq!(count(&format!("{BEGIN}[{whole}\n")), 1, "cut within");
+        assert_eq!(count(&format!("{METRICS}[{whole}\n")), 1, "cut within");
     }
 }

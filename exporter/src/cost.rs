@@ -2,11 +2,12 @@
 //!
 //! | figure | source | limits |
 //! |---|---|---|
-//! | CPU by thread | `/proc/PID/task/TID/schedstat`, the process' CPU clock | without the former all is `ended` |
+//! | CPU by thread | `/proc/PID/task/TID/schedstat`, the process' CPU clock | without the former all is `ended`; what threads ran between the two readings is missing there for a while |
 //! | memory | VmRSS | a ring counts twice, as it is mapped twice |
 //! | BPF programs | the kernel's run time statistics, for [`COUNT_FOR`] every [`COUNT_EVERY`] | a sample: counting all the time would add some 40 ns to each run |
 //! | system calls | `getppid` timed before and after attaching | what is attached later by others is not in it |
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub struct Cost {
     counted: Option<RunTime>,
     /// CPU at the ends of the last two intervals, the older one first.
     marks: [(MonoTime, Duration); 2],
+    /// The most that was told of ended threads. It is a difference of readings, which counts on and must not fall.
+    ended: Cell<f64>,
 }
 
 impl Cost {
@@ -72,7 +75,8 @@ impl Cost {
     pub fn new(proc: Proc, tax: Option<Tax>, now: MonoTime) -> Self {
         let mark = (now, process_cpu());
         let tgid = Tgid(std::process::id());
-        Self { proc, tgid, tax, counted: None, marks: [mark; 2] }
+        let ended = Cell::new(0.0);
+        Self { proc, tgid, tax, counted: None, marks: [mark; 2], ended }
     }
 
     /// An interval ends.
@@ -101,7 +105,8 @@ impl Cost {
         let total = process_cpu();
         let mut cpu_seconds = self.threads();
         let ended = total.as_secs_f64() - cpu_seconds.values().sum::<f64>();
-        cpu_seconds.insert("ended".to_owned(), ended.max(0.0));
+        self.ended.set(ended.max(self.ended.get()));
+        cpu_seconds.insert("ended".to_owned(), self.ended.get());
         let (since, before) = self.marks[0];
         report::Agent {
             cpu_seconds,
@@ -218,6 +223,13 @@ mod tests {
         assert!(agent.cpu_fraction.is_some_and(|f| f > 0.0));
         assert!(agent.rss_bytes.is_some_and(|bytes| bytes > 100_000));
         assert_eq!(agent.scans.skipped, BTreeMap::from([("still".to_owned(), 3)]));
+    }
+
+    #[test]
+    fn seconds_of_ended_threads_never_fall() {
+        let cost = cost(None);
+        let told: Vec<f64> = (0..200).map(|_| told(&cost).cpu_seconds["ended"]).collect();
+        assert!(told.is_sorted(), "{told:?}");
     }
 
     #[test]

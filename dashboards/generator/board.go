@@ -24,10 +24,12 @@ type row struct {
 	panels []panel
 }
 
-// A panel asks one or more queries. Units are Grafana's; a column is named after its query's legend.
+// A panel asks one or more queries. Units are Grafana's; a column is named after its query's legend. What nothing is
+// found for says why that may be (empty); without it Grafana says "No data".
 type panel struct {
 	title, tells, unit string
 	kind               kind
+	empty              string
 	queries            []query
 }
 
@@ -113,6 +115,9 @@ func (p panel) builder(width uint32) cog.Builder[dashboard.Panel] {
 			Title(p.title).Description(p.tells).Datasource(source).Unit(p.unit).
 			Height(9).Span(width).
 			Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{}))
+		if p.empty != "" {
+			built.NoValue(p.empty)
+		}
 		names := map[string]any{}
 		for at, query := range p.queries {
 			id := string(rune('A' + at))
@@ -134,6 +139,9 @@ func (p panel) builder(width uint32) cog.Builder[dashboard.Panel] {
 			Legend(common.NewVizLegendOptionsBuilder().
 				DisplayMode(common.LegendDisplayModeList).Placement(common.LegendPlacementBottom).ShowLegend(true)).
 			Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
+		if p.empty != "" {
+			built.NoValue(p.empty)
+		}
 		if p.kind == stacked {
 			built.FillOpacity(30).Stacking(common.NewStackingConfigBuilder().Mode(common.StackingModeNormal))
 		}

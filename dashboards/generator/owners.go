@@ -2,6 +2,10 @@ package main
 
 const owner = "memprov_owner_kind, memprov_owner_name"
 
+// Resources of processes are those with a total of the kernel. What several of their processes map is owned by the host's
+// own resource, which has none: it is once there, and as joint in each of the totals.
+const processes = `on (job, instance, host_id, container_id) memprov_memory_control_bytes{@r, memprov_book="process"}`
+
 var owners = board{
 	name:  "owners",
 	title: "memprov: who owns the memory",
@@ -15,8 +19,8 @@ var owners = board{
 			},
 			{
 				title: "Owned", unit: "bytes", kind: number,
-				tells:   "Each byte once, with its owner. Objects that several processes map are owned by the host (service memprov).",
-				queries: []query{{`sum(memprov_memory_resident_bytes{@r, memprov_owner_kind!="unattributed"})`, ""}},
+				tells:   "Each byte once, with its owner in a process.",
+				queries: []query{{`sum(memprov_memory_resident_bytes{@r, memprov_owner_kind!="unattributed"} and ` + processes + `)`, ""}},
 			},
 			{
 				title: "Shared", unit: "bytes", kind: number,
@@ -26,12 +30,17 @@ var owners = board{
 			{
 				title: "Unattributed", unit: "bytes", kind: number,
 				tells:   "Counted by the kernel, and nobody is known to own it.",
-				queries: []query{{`sum(memprov_memory_resident_bytes{@r, memprov_owner_kind="unattributed"}) or 0 * sum(memprov_memory_resident_bytes{@r})`, ""}},
+				queries: []query{{`sum(memprov_memory_resident_bytes{@r, memprov_owner_kind="unattributed"} and ` + processes + `) or 0 * sum(memprov_memory_resident_bytes{@r})`, ""}},
 			},
 			{
 				title: "Skew", unit: "bytes", kind: number,
 				tells:   "What moved while it was read, or cannot be explained; 0 at rest.",
 				queries: []query{{`sum(memprov_memory_skew_bytes{@r, memprov_book="process", memprov_kind!~"swap|hugetlb"})`, ""}},
+			},
+			{
+				title: "Shared objects", unit: "bytes", kind: number,
+				tells:   "What several processes map, each object once (service memprov). No part of the equation, whose total has it once in each process.",
+				queries: []query{{`sum(memprov_memory_resident_bytes{@r} unless ` + processes + `) or 0 * sum(memprov_memory_resident_bytes{@r})`, ""}},
 			},
 			{
 				title: "Swapped out", unit: "bytes", kind: number,

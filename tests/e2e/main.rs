@@ -4,14 +4,18 @@
 //! a host has sixty.
 #![forbid(unsafe_code)]
 
+mod boards;
 mod books;
 mod container;
 mod dashboards;
 mod documented;
+mod evidence;
 mod exemplars;
 mod interruptions;
 mod join;
 mod manifests;
+mod nodes;
+mod numa;
 mod panels;
 mod programs;
 mod promql;

@@ -54,11 +54,11 @@ impl Agent {
         Self::start("run", &[pid], &set(settings))
     }
 
-    /// The same as a host of another name: with a machine id of its own.
+    /// The same of several processes, as a host of another name: with a machine id of its own.
     ///
     /// # Errors
     /// When it can't be started.
-    pub fn elsewhere(pid: u32, settings: &[&str], machine: &str) -> Result<Self, String> {
+    pub fn elsewhere(pids: &[u32], settings: &[&str], machine: &str) -> Result<Self, String> {
         let home = home()?;
         // The id is bound over that of this host, where nobody else sees it; the process stays the same one.
         let (id, memprov) = (home.path().join("machine-id"), home.path().join("memprov"));
@@ -71,7 +71,7 @@ impl Agent {
             .and_then(|()| fs::write(&memprov, script))
             .and_then(|()| fs::set_permissions(&memprov, fs::Permissions::from_mode(0o755)));
         written.map_err(|e| format!("write {}: {e}", memprov.display()))?;
-        Self::start_in(home, memprov, "run", &[pid], &set(settings))
+        Self::start_in(home, memprov, "run", pids, &set(settings))
     }
 
     /// Records the evidence about `pids` and their descendants into `trace`.

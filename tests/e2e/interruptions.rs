@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::promql::seconds;
 use crate::scene::Scene;
+use crate::service::until;
 use crate::stack::Store;
 
 /// A pane of the tests.
@@ -58,9 +59,16 @@ fn a_killed_gateway_loses_nothing_of_what_was_sent() {
         return;
     };
     scene.agrees(&first);
-    let killed = seconds(SystemTime::now());
     scene.stack.gateway.kill();
-    sleep(4 * PANE);
+    let killed = seconds(SystemTime::now());
+    // However slowly panes come: three are on the agent's disk before anybody takes them.
+    let (mut accepted, mut rises) = (scene.stack.accepted(), 0);
+    until("the agent takes panes that it cannot pass on", || {
+        let now = scene.stack.accepted();
+        rises += usize::from(now > accepted);
+        accepted = now;
+        (rises >= 3).then_some(()).ok_or(format!("{rises} panes, {now} points"))
+    });
     let resumed = seconds(SystemTime::now());
     scene.stack.gateway.resume();
     let next = scene.next().expect("a phase");
@@ -71,9 +79,10 @@ fn a_killed_gateway_loses_nothing_of_what_was_sent() {
     scene.no_request_was_refused();
     // The Collector beside memprov kept what came meanwhile.
     let panes = scene.stack.api.query("memprov_build_info[10m]").expect("a query");
-    let meanwhile = |sample: &&(f64, f64)| sample.0 > killed + 1.0 && sample.0 < resumed;
+    let meanwhile = |sample: &&(f64, f64)| sample.0 > killed && sample.0 < resumed;
     let kept = panes.iter().flat_map(|series| &series.samples).filter(meanwhile).count();
-    assert!(kept >= 2, "{kept} panes of three seconds");
+    // The first of the three may have ended before the gateway did, and a pane may have two requests.
+    assert!(kept >= 1, "{kept} panes between {killed} and {resumed}");
 }
 
 #[test]
@@ -83,6 +92,7 @@ fn an_hour_without_a_collector_costs_panes_and_nothing_else() {
         return;
     };
     scene.agrees(&first);
+    let before = scene.stack.witness().panes("memprov.build_info").len();
     scene.stack.agent.stop();
     let next = scene.next().expect("a phase");
     sleep(60 * PANE);
@@ -93,5 +103,6 @@ fn an_hour_without_a_collector_costs_panes_and_nothing_else() {
     // Nothing was made up for the time in between: each pane that arrived was one of memprov's.
     let panes = scene.stack.witness().panes("memprov.build_info").len();
     let most = started.elapsed() - 60 * PANE;
-    assert!(panes > 5 && panes <= 1 + usize::try_from(most.as_secs()).unwrap(), "{panes} panes");
+    let most = 1 + usize::try_from(most.as_secs()).unwrap();
+    assert!(before > 0 && (before + 1..=most).contains(&panes), "{before}, then {panes} panes");
 }

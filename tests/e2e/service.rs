@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than any of them needs to start, or to stop, on a machine under load.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Ports below those that connections get (`net.ipv4.ip_local_port_range`, from 32,768).
+const FIRST_PORT: u16 = 12_000;
+const PORTS_TRIED: u32 = 20_000;
 
 /// Repeats `look` until it finds something.
 ///
@@ -27,10 +32,21 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) 
     }
 }
 
-/// Ports that nobody has, all held at once so that none is given twice.
+/// Ports that nobody has. Not those that the kernel gives to connections: one of them may be gone before it is used.
 pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
-    let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    held.map(|socket| socket.local_addr().expect("an address").port())
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    // Runs beside this one, whose ids are near, begin far away.
+    let begin = std::process::id().wrapping_mul(7919) % PORTS_TRIED;
+    let free = |_| loop {
+        let number = TRIED.fetch_add(1, Ordering::Relaxed);
+        assert!(u32::from(number) < PORTS_TRIED, "no port is free");
+        let offset = (begin + u32::from(number)) % PORTS_TRIED;
+        let port = FIRST_PORT + u16::try_from(offset).expect("a port");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            break port;
+        }
+    };
+    std::array::from_fn(free)
 }
 
 /// What is to be run, and how one sees that it works.

@@ -155,6 +155,14 @@ impl Stack {
         text(&format!("http://127.0.0.1:{}/metrics", self.scrape))
     }
 
+    /// Points that the Collector beside memprov has taken so far, by its own account.
+    pub(crate) fn accepted(&self) -> f64 {
+        let text = text(&format!("http://127.0.0.1:{}/metrics", self.telemetry[0]));
+        let of_points = "otelcol_receiver_accepted_metric_points";
+        let lines = text.lines().filter(|line| line.starts_with(of_points));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    }
+
     /// What went wrong on the way by the Collectors' and the store's own account.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();

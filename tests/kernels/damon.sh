@@ -62,8 +62,12 @@ if [ -e $tree ]; then
 	fi
 	for kind in fvaddr vaddr; do
 		watch $kind
-		# Once it watches, it sees who maps what.
-		until memprov report --state-dir /run/damon >/dev/null 2>&1; do sleep 1; done
+		# Once it watches, it sees who maps what; an agent that ended is judged by what is missing then.
+		n=0
+		until memprov report --state-dir /run/damon >/dev/null 2>&1 || [ $n -ge 120 ]; do
+			sleep 1
+			n=$((n + 1))
+		done
 		hot & hot=$!
 		ask $kind
 		kill $hot

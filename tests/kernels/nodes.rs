@@ -80,8 +80,10 @@ pub(crate) fn judge(guest: &Guest) -> Result<(), Vec<String>> {
         }
     }
     let ran = before["processes"][0]["ran"]["total"].clone();
-    if ran["1"].as_f64().is_none_or(|seconds| seconds <= 0.0) || !ran["0"].is_null() {
-        wrong.push(format!("its thread ran on the second node alone, not {ran}"));
+    let seconds = |node: &str| ran[node].as_f64().unwrap_or(0.0);
+    // It may have been read before its thread chose the second node: loading a program takes some ticks there.
+    if seconds("1") <= 0.0 || seconds("0") > 0.1 * seconds("1") {
+        wrong.push(format!("its thread ran on the second node, not {ran}"));
     }
 
     let large: Value = guest.read("nodes-large.json")?;

@@ -1,6 +1,6 @@
 //! Where bytes lie and threads ran, as a report tells it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memprov_ledger::book::Row;
 use memprov_ledger::evidence::EvidenceClass;
@@ -9,7 +9,7 @@ use memprov_ledger::placement::{ByNode, Placement as Known};
 use crate::access::locality::Topology;
 use crate::access::matrix::{self, Matrix};
 use crate::report::{Advice, OnNode, Placement, Quantity, Ran};
-use crate::stats::{fraction, scale, wilson};
+use crate::stats::{divide, fraction, wilson};
 use crate::trace::Clock;
 use crate::wall;
 
@@ -36,10 +36,10 @@ impl Places<'_> {
     pub fn placement(&self, row: &Row, class: EvidenceClass) -> Option<Placement> {
         let (nodes, seen) = row.nodes.as_ref().zip(self.known.newest())?;
         let resident = row.owned.rss();
-        let told = if nodes.drawn.is_empty() {
-            counted(nodes, resident, class)
-        } else {
-            drawn(&nodes.drawn, resident)
+        let pages: u64 = nodes.drawn.values().sum();
+        let told = match pages {
+            0 => counted(nodes, resident, class),
+            _ => drawn(&nodes.drawn, resident, self.topology),
         };
         let time = self.known.ran().map(|(_, recent)| seconds(&recent)).unwrap_or_default();
         let enough = time.values().sum::<f64>() >= RAN;
@@ -51,7 +51,10 @@ impl Places<'_> {
             unplaced: nodes.unplaced,
             policies: nodes.policies.iter().map(|policy| policy.id().to_owned()).collect(),
             shares: shares(&matrix, self.topology),
-            advice: matrix.advice(self.topology).map(|advice| advised(advice, held)),
+            advice: matrix
+                .advice(self.topology)
+                .filter(|_| pages == 0 || pages >= DRAWN)
+                .map(|advice| advised(advice, held)),
         })
     }
 }
@@ -59,16 +62,16 @@ impl Places<'_> {
 /// Bytes that are known to lie on a node, those of which it is not, and where its process ran.
 #[must_use]
 pub fn matrix(nodes: &[OnNode], resident: u64, time: BTreeMap<u32, f64>) -> Matrix {
-    let known = |on: &OnNode| (on.node, on.resident.bytes.or(on.resident.lo).unwrap_or(0));
-    let bytes: BTreeMap<u32, u64> = nodes.iter().map(known).collect();
+    let least = |of: &Quantity| of.bytes.or(of.lo.filter(|lo| *lo > 0));
+    let known = |on: &OnNode| Some((on.node, least(&on.resident)?));
+    let bytes: BTreeMap<u32, u64> = nodes.iter().filter_map(known).collect();
     let placed = bytes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
     Matrix { bytes, unplaced: resident.saturating_sub(placed), time }
 }
 
 fn shares(matrix: &Matrix, topology: &Topology) -> BTreeMap<String, f64> {
-    let Some(spread) = matrix.spread(topology) else { return BTreeMap::new() };
-    let all: f64 = spread.values().sum();
-    spread.into_iter().map(|(at, time)| (at.to_owned(), (time / all).min(1.0))).collect()
+    let shares = matrix.shares(topology).unwrap_or_default();
+    shares.into_iter().map(|(at, share)| (at.to_owned(), share)).collect()
 }
 
 fn advised(advice: matrix::Advice, held: bool) -> Advice {
@@ -106,21 +109,25 @@ fn counted(nodes: &ByNode, resident: u64, class: EvidenceClass) -> Vec<OnNode> {
     nodes.bounds(resident).map(on).collect()
 }
 
-/// A sample of its pages: ratio estimates with 95 % intervals, withheld when too few were drawn.
-fn drawn(pages: &BTreeMap<u32, u64>, resident: u64) -> Vec<OnNode> {
-    let all = pages.values().sum();
-    let on = |(node, pages): (&u32, &u64)| {
-        let (lo, hi) = wilson(*pages, all).unwrap_or((0.0, 1.0));
-        let estimate = scale(resident, *pages, all);
+/// A sample of its pages: ratio estimates with 95 % intervals that add up to `resident`, withheld when too few were drawn.
+/// That none was drawn of a node is no proof that none lies there: of it there is an upper bound only.
+fn drawn(pages: &BTreeMap<u32, u64>, resident: u64, topology: &Topology) -> Vec<OnNode> {
+    let nodes: BTreeSet<u32> = topology.nodes().chain(pages.keys().copied()).collect();
+    let counts: Vec<u64> = nodes.iter().map(|node| pages.get(node).copied().unwrap_or(0)).collect();
+    let all = counts.iter().sum();
+    let mut estimates = counts.clone();
+    divide(resident, &mut estimates);
+    let on = |((node, count), estimate): ((u32, u64), u64)| {
+        let (lo, hi) = wilson(count, all).unwrap_or((0.0, 1.0));
         let resident = Quantity {
-            bytes: (all >= DRAWN).then_some(estimate),
+            bytes: (all >= DRAWN && count > 0).then_some(estimate),
             evidence: EvidenceClass::Sampled,
             lo: Some(fraction(resident, lo).min(estimate)),
             hi: Some(fraction(resident, hi).max(estimate)),
         };
-        OnNode { node: *node, resident }
+        OnNode { node, resident }
     };
-    pages.iter().map(on).collect()
+    nodes.into_iter().zip(counts).zip(estimates).map(on).collect()
 }
 
 /// Where the threads of a process ran; `None` before its second reading.
@@ -146,16 +153,41 @@ mod tests {
 
     use memprov_ledger::evidence::EvidenceClass;
 
-    use super::drawn;
+    use super::{drawn, matrix};
+    use crate::access::locality::Topology;
+    use crate::report::NumaNode;
 
     #[test]
     fn an_estimate_lies_in_its_interval_and_few_pages_make_none() {
-        let told = drawn(&BTreeMap::from([(0, 3000), (1, 1000)]), 1 << 30);
+        let none = Topology::default();
+        let told = drawn(&BTreeMap::from([(0, 3000), (1, 1000)]), 1 << 30, &none);
         let (near, far) = (&told[0].resident, &told[1].resident);
         assert_eq!((near.bytes, far.bytes), (Some(3 << 28), Some(1 << 28)));
         let within = |of: &crate::report::Quantity| of.lo < of.bytes && of.bytes < of.hi;
         assert!(within(near) && within(far) && far.evidence == EvidenceClass::Sampled);
-        let few = drawn(&BTreeMap::from([(0, 19)]), 1 << 20);
+        let few = drawn(&BTreeMap::from([(0, 19)]), 1 << 20, &none);
         assert_eq!((few[0].resident.bytes, few[0].resident.hi), (None, Some(1 << 20)));
+    }
+
+    #[test]
+    fn a_node_of_which_no_page_was_drawn_has_an_upper_bound_and_no_number() {
+        let node = |node| NumaNode { node, cpus: 1, distances: Vec::new() };
+        let topology = Topology::of(&[node(0), node(1), node(2)]);
+        let told = drawn(&BTreeMap::from([(0, 100), (2, 50)]), 1 << 30, &topology);
+        assert_eq!(told.iter().map(|on| on.node).collect::<Vec<_>>(), [0, 1, 2]);
+        let none = &told[1].resident;
+        assert_eq!((none.bytes, none.lo), (None, Some(0)));
+        assert!(none.hi.is_some_and(|hi| hi > 0 && hi < 1 << 26), "{none:?}");
+        assert!(!matrix(&told, 1 << 30, BTreeMap::new()).bytes.contains_key(&1));
+    }
+
+    #[test]
+    fn estimates_add_up_to_what_is_resident() {
+        for resident in [1, 4096, 5000, 1 << 30] {
+            let pages = BTreeMap::from([(0, 10), (1, 10), (2, 10)]);
+            let told = drawn(&pages, resident, &Topology::default());
+            let sum: u64 = told.iter().filter_map(|on| on.resident.bytes).sum();
+            assert_eq!(sum, resident);
+        }
     }
 }

@@ -43,6 +43,19 @@ pub fn effective(sum: f64, squares: f64) -> f64 {
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
+/// Replaces weights by parts of `whole` in proportion to them, rounded so that they add up to it. Without any weight there
+/// are no parts: zeros stay.
+pub fn divide(whole: u64, weights: &mut [u64]) {
+    let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
+    let (mut told, mut passed) = (0, 0);
+    for weight in weights.iter_mut().filter(|_| sum > 0) {
+        passed += u128::from(*weight);
+        let share = u128::from(whole).checked_mul(passed).map(|share| share / sum);
+        let upto = share.and_then(|upto| u64::try_from(upto).ok()).unwrap_or(whole);
+        (*weight, told) = (upto - told, upto);
+    }
+}
+
 /// `part` of `whole` applied to `bytes`, rounded; 0 when `whole` is 0.
 #[must_use]
 pub fn scale(bytes: u64, part: u64, whole: u64) -> u64 {
@@ -68,7 +81,25 @@ pub fn fraction(bytes: u64, share: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{effective, scale, t_quantile, wilson};
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+
+    use super::{divide, effective, scale, t_quantile, wilson};
+
+    proptest! {
+        #[test]
+        fn parts_add_up_and_lie_next_to_their_share(whole in any::<u64>(), weights in any::<[u32; 4]>()) {
+            let weights = weights.map(u64::from);
+            let mut parts = weights;
+            divide(whole, &mut parts);
+            let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
+            let expected = if sum > 0 { u128::from(whole) } else { 0 };
+            prop_assert_eq!(parts.iter().map(|part| u128::from(*part)).sum::<u128>(), expected);
+            for (part, weight) in parts.iter().zip(weights).filter(|_| sum > 0) {
+                let share = u128::from(whole) * u128::from(weight) / sum;
+                prop_assert!(u128::from(*part).abs_diff(share) <= 1);
+            }
+        }
+    }
 
     #[test]
     fn the_interval_is_that_of_the_paper() {

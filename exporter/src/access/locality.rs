@@ -26,6 +26,11 @@ impl Topology {
         Self(nodes.iter().map(|node| (node.node, node.clone())).collect())
     }
 
+    /// Ids of its nodes, in order.
+    pub fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.keys().copied()
+    }
+
     /// How far a page on node `page` is for a CPU of node `cpu`.
     #[must_use]
     pub fn between(&self, cpu: Option<u32>, page: Option<u32>) -> Locality {

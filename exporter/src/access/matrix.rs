@@ -39,7 +39,7 @@ pub enum Advice {
         /// The remote share then.
         remote: f64,
     },
-    /// Time is spent on several nodes alike: no place is next to all of them. Threads would have to move, or each node
+    /// Time is spent on several nodes: no one of them would be nearer. Threads would have to move, or each node
     /// would need a copy of its own.
     Shared,
     /// Half of it or more lies in memory without CPUs: that is a matter of tiers, not of nodes.
@@ -66,16 +66,23 @@ impl Matrix {
         Some(spread)
     }
 
-    /// Which share of the time of known places is as far as `to`; `None` where no place is known, or no time.
+    /// Shares of all the time by how far the bytes are; what is unplaced stays [`Locality::Unknown`]. `None` without bytes
+    /// or time.
     #[must_use]
-    pub fn share(&self, topology: &Topology, to: Locality) -> Option<f64> {
+    pub fn shares(&self, topology: &Topology) -> Option<BTreeMap<&'static str, f64>> {
         let mut spread = self.spread(topology)?;
-        spread.remove(Locality::Unknown.id());
-        let known: f64 = spread.values().sum();
-        (known > 0.0).then(|| spread.get(to.id()).map_or(0.0, |time| time / known))
+        let all: f64 = spread.values().sum();
+        spread.values_mut().for_each(|time| *time = (*time / all).min(1.0));
+        Some(spread)
     }
 
-    /// What would lower the remote share; `None`: nothing would by much, it is low, or not known.
+    /// One of [`Self::shares`].
+    fn share(&self, topology: &Topology, to: Locality) -> Option<f64> {
+        Some(self.shares(topology)?.get(to.id()).copied().unwrap_or(0.0))
+    }
+
+    /// What would lower the remote share; `None`: nothing would by much, or it is low as far as it is known. What is
+    /// unplaced cannot be moved.
     #[must_use]
     pub fn advice(&self, topology: &Topology) -> Option<Advice> {
         if self.share(topology, Locality::Tier)? >= 0.5 {
@@ -85,9 +92,10 @@ impl Matrix {
         if remote < ENOUGH {
             return None;
         }
+        let placed = self.bytes.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
         let on = |node: &u32| {
-            let bytes = BTreeMap::from([(*node, 1)]);
-            let there = Self { bytes, unplaced: 0, time: self.time.clone() };
+            let bytes = BTreeMap::from([(*node, placed)]);
+            let there = Self { bytes, unplaced: self.unplaced, time: self.time.clone() };
             Some((*node, there.share(topology, Locality::Remote)?))
         };
         let best = self.time.keys().filter_map(on).min_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -144,7 +152,7 @@ mod tests {
         assert_eq!(told(&[], &[1.0]), (None, None));
         assert_eq!(told(&[5], &[0.0]), (None, None));
         let nowhere = Matrix { unplaced: 7, ..matrix(&[], &[1.0]) };
-        assert_eq!(nowhere.share(&Topology::default(), Locality::Remote), None);
+        assert_eq!(nowhere.share(&Topology::default(), Locality::Unknown), Some(1.0));
         assert_eq!(nowhere.advice(&Topology::default()), None);
     }
 
@@ -155,7 +163,22 @@ mod tests {
         let at = |to: Locality| spread.get(to.id()).copied().unwrap_or(0.0);
         assert_eq!((at(Locality::Local), at(Locality::Remote)), (1.0, 1.0));
         assert_eq!(at(Locality::Unknown), 2.0);
-        assert_eq!(some.share(&Topology::default(), Locality::Remote), Some(0.5));
+        assert_eq!(some.share(&Topology::default(), Locality::Remote), Some(0.25));
+    }
+
+    #[test]
+    fn a_known_sliver_gives_no_advice_on_the_rest() {
+        let sliver = Matrix { unplaced: 990 << 20, ..matrix(&[10, 0], &[0.0, 1.0]) };
+        let none = Topology::default();
+        assert_eq!(sliver.share(&none, Locality::Remote), Some(0.01));
+        assert_eq!(sliver.advice(&none), None);
+        let half = Matrix { unplaced: 500 << 20, ..matrix(&[500, 0], &[0.0, 1.0]) };
+        let advice = Advice::Move { node: 1, bytes: 500 << 20, remote: 0.0 };
+        assert_eq!(half.advice(&none), Some(advice));
+        let tier = Matrix { unplaced: 900 << 20, ..matrix(&[0, 100], &[1.0]) };
+        let nodes =
+            [(0, 1), (1, 0)].map(|(node, cpus)| NumaNode { node, cpus, distances: Vec::new() });
+        assert_eq!(tier.advice(&Topology::of(&nodes)), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use memprov_semconv::kind;
 
 use crate::report::{Faults, Process};
+use crate::stats::divide;
 
 /// Kinds of memory that faults are divided by; what the sample cannot tell is in the last.
 pub(super) const KINDS: [&str; 4] = [kind::ANON, kind::FILE, kind::SHMEM, kind::UNKNOWN];
@@ -61,53 +62,19 @@ impl Seen {
         let Some(before) = before else { return Added::default() };
         let minor = minor.saturating_sub(before.minor);
         let major = major.saturating_sub(before.major);
-        let mut weights = samples;
-        for (weight, before) in weights.iter_mut().zip(before.samples) {
+        let mut by_kind = samples;
+        for (weight, before) in by_kind.iter_mut().zip(before.samples) {
             *weight = weight.saturating_sub(before);
         }
-        Added { minor, major, by_kind: divide(minor.saturating_add(major), weights) }
+        if by_kind == [0; 4] {
+            by_kind = [0, 0, 0, 1];
+        }
+        divide(minor.saturating_add(major), &mut by_kind);
+        Added { minor, major, by_kind }
     }
 
     /// A pane ends: who was not seen in it is forgotten.
     pub(super) fn end(&mut self) {
         self.counts.retain(|_, counts| counts.pane == self.pane);
-    }
-}
-
-/// `whole` in proportion to `weights`, rounded so that the parts add up to it; all of it unknown without any weight.
-fn divide(whole: u64, weights: [u64; 4]) -> [u64; 4] {
-    let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
-    if sum == 0 {
-        return [0, 0, 0, whole];
-    }
-    let mut told = 0;
-    let mut passed = 0;
-    weights.map(|weight| {
-        passed += u128::from(weight);
-        let upto = u64::try_from(u128::from(whole) * passed / sum).unwrap_or(whole);
-        let part = upto - told;
-        told = upto;
-        part
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
-
-    use super::divide;
-
-    proptest! {
-        #[test]
-        fn parts_add_up_and_lie_next_to_their_share(whole in any::<u64>(), weights in any::<[u32; 4]>()) {
-            let weights = weights.map(u64::from);
-            let parts = divide(whole, weights);
-            prop_assert_eq!(parts.iter().map(|part| u128::from(*part)).sum::<u128>(), u128::from(whole));
-            let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
-            for (part, weight) in parts.iter().zip(weights).filter(|_| sum > 0) {
-                let share = u128::from(whole) * u128::from(weight) / sum;
-                prop_assert!(u128::from(*part).abs_diff(share) <= 1);
-            }
-        }
     }
 }

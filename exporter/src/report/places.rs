@@ -11,7 +11,8 @@ use super::Quantity;
 pub struct Placement {
     /// When that was read. Pages can be moved later without a trace.
     pub as_of: String,
-    /// By node, in order of nodes. A node that is missing has nothing, but for what is unplaced.
+    /// By node, in order of nodes. A node that is missing has nothing, but for what is unplaced. Where pages are sampled,
+    /// all nodes of the host are told: one where none was drawn has no number but an upper bound.
     pub nodes: Vec<OnNode>,
     /// Bytes of which no reading tells a node: on any of them.
     pub unplaced: u64,
@@ -42,8 +43,8 @@ pub struct NumaNode {
 /// stay where they ran, and a node to have room.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// `move`: bytes to `node`. `shared`: all nodes use it alike, so that no place is next to all. `tier`: half of it or more
-    /// lies in memory without CPUs.
+    /// `move`: bytes to `node`. `shared`: threads run on several nodes, so that no one would be nearer. `tier`: half of it or
+    /// more lies in memory without CPUs.
     pub what: String,
     /// Where to.
     #[serde(skip_serializing_if = "Option::is_none", default)]

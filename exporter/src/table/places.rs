@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::text::{Paint, bytes, clean, elide, right};
-use crate::report::{Advice, OwnerRow, Placement, Process, Report};
+use crate::report::{Advice, OwnerRow, Placement, Process, Quantity, Report};
 
 /// Owners shown unless all are asked for.
 const OWNERS: usize = 8;
@@ -49,16 +49,12 @@ pub(super) fn section(
     for (process, row, placement) in first {
         let on = |node: &u32| {
             let found = placement.nodes.iter().find(|on| on.node == *node);
-            found.map_or_else(|| "0".to_owned(), |on| amount(on.resident.bytes, on.resident.lo))
+            found.map_or_else(|| "0".to_owned(), |on| amount(&on.resident))
         };
         let others = placement.nodes.iter().filter(|on| !columns.contains(&on.node));
         let others = others.map(|on| on.resident.bytes.or(on.resident.lo).unwrap_or(0));
         let beyond = others.fold(placement.unplaced, u64::saturating_add);
-        let remote = placement.shares.get("remote").copied();
-        let remote = match (placement.shares.is_empty(), remote) {
-            (true, _) => "?".to_owned(),
-            (false, remote) => format!("{:.0} %", remote.unwrap_or(0.0) * 100.0),
-        };
+        let remote = remote(placement);
         let name = format!("{} ({} of {})", clean(&row.name), clean(&row.kind), process.pid);
         let cells = columns.iter().map(on).collect();
         out.push(line(cells, &bytes(beyond), &remote, &name, width));
@@ -87,13 +83,25 @@ fn columns(rows: &[Row<'_>]) -> Vec<u32> {
     nodes
 }
 
-/// A number, or what it is at least.
-fn amount(told: Option<u64>, least: Option<u64>) -> String {
-    match (told, least) {
-        (Some(told), _) => bytes(told),
-        (None, Some(least)) if least > 0 => format!("≥{}", bytes(least)),
-        (None, _) => "?".to_owned(),
+/// A number, or what it is at least, or at most.
+fn amount(told: &Quantity) -> String {
+    match (told.bytes, told.lo, told.hi) {
+        (Some(told), ..) => bytes(told),
+        (None, Some(least), _) if least > 0 => format!("≥{}", bytes(least)),
+        (None, _, Some(most)) => format!("≤{}", bytes(most)),
+        (None, ..) => "?".to_owned(),
     }
+}
+
+/// The remote share, or what it is at least where some of the time went to bytes of which no node is known.
+fn remote(placement: &Placement) -> String {
+    let share = |at: &str| placement.shares.get(at).copied().unwrap_or(0.0);
+    let (remote, unknown) = (share("remote") * 100.0, share("unknown"));
+    if placement.shares.keys().all(|at| at == "unknown") {
+        return "?".to_owned();
+    }
+    let least = if unknown >= 0.005 { "≥" } else { "" };
+    format!("{least}{remote:.0} %")
 }
 
 fn advised(advice: &Advice) -> String {
@@ -103,7 +111,7 @@ fn advised(advice: &Advice) -> String {
             let then = remote * 100.0;
             format!("{} on node {node}: remote {then:.0} %{held}", bytes(moved))
         }
-        ("shared", ..) => "all nodes use it alike: no node is next to all".to_owned(),
+        ("shared", ..) => "threads run on several nodes: no one node would be nearer".to_owned(),
         ("tier", ..) => "in memory without CPUs: a matter of tiers, not of nodes".to_owned(),
         (other, ..) => clean(other),
     }

@@ -53,8 +53,20 @@ fn places_of_bytes_are_shown_with_what_would_help_and_with_what_is_not_known() {
     let mut slow = placed("cold_store", &[0, 0, 100], 0, Some(0.0));
     slow.placement.as_mut().unwrap().advice = Some(advice("tier"));
     let unknown = placed("\x1b[2Jevil", &[4, u64::MAX, 0], 60, None);
-    let owners = vec![wrong, spread, slow, unknown];
-    let books = [("anon", book(1364 * MIB, 0, 0))];
+    let with = |name, on: &[u64], unplaced, shares: &[(&str, f64)]| {
+        let mut row = placed(name, on, unplaced, None);
+        let shares = shares.iter().map(|(at, share)| ((*at).to_owned(), *share));
+        row.placement.as_mut().unwrap().shares = shares.collect();
+        row
+    };
+    let partly =
+        with("partly", &[10, 20, 0], 10, &[("local", 0.5), ("remote", 0.25), ("unknown", 0.25)]);
+    let nowhere = with("nowhere", &[], 20, &[("unknown", 1.0)]);
+    let mut none = with("undrawn", &[10, 0, 0], 0, &[("local", 1.0)]);
+    none.placement.as_mut().unwrap().nodes[1].resident =
+        Quantity { bytes: None, ..between(0, EvidenceClass::Sampled, 0, MIB) };
+    let owners = vec![wrong, spread, slow, unknown, partly, nowhere, none];
+    let books = [("anon", book(1434 * MIB, 0, 0))];
     let mut report = report(vec![process(4242, "server", &books, owners)]);
     report.host.nodes = Some(3);
     let node = |node, cpus| NumaNode { node, cpus, distances: Vec::new() };

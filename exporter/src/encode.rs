@@ -63,7 +63,10 @@ const NAMED: usize = 3;
 pub const PER_RESOURCE: usize = 18;
 
 /// Series of a resource at [`config::Detail::Kinds`] on a host with several NUMA nodes, at most, beside those.
-pub const PLACES: usize = places::NODES + 1 + accesses::LOCALITIES.len();
+pub const PLACES: usize = NODES + accesses::LOCALITIES.len();
+
+/// Values of `memprov.numa.node`.
+const NODES: usize = places::NODES as usize + 1;
 
 /// Series of a resource at [`config::Detail::Kinds`] of which accesses are sampled, at most, beside those: time and its
 /// square by method and locality, latency, outcomes.

@@ -225,7 +225,7 @@ pub mod numa_locality {
     pub const ALL: &[&str] = &[LOCAL, NEAR, REMOTE, TIER, UNKNOWN];
 }
 
-/// The NUMA node that memory lies on, by its id; `unknown` where none is proven.
+/// The NUMA node that memory lies on, by its id up to 15; `unknown` where none is proven, or its id is larger.
 pub const NUMA_NODE: Key = Key("memprov.numa.node");
 
 /// What came of reading the settings again.

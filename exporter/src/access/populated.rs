@@ -8,16 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use memprov_ledger::evidence::{Access, EvidenceClass};
 use memprov_ledger::identity::PAGE;
 
-use crate::report::{AccessRow, Accesses, PopulatedRow, Process};
+use crate::report::{AccessRow, Accesses, Filled, PopulatedRow, Process};
 
-/// What faults filled on one node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Filled {
-    /// Faults that ended with a frame.
-    pub faults: u64,
-    /// Bytes that their page table entries map.
-    pub bytes: u64,
-}
+/// No kernel has a node with this id or a higher one (kernel `include/linux/numa.h`: MAX_NUMNODES, CONFIG_NODES_SHIFT up to
+/// 10).
+const NODES: u32 = 1 << 10;
 
 /// Page faults of one owner. Empty where none was told with its frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +34,8 @@ impl Populated {
         let times = fault.period.unwrap_or(1);
         self.sampled |= fault.period != Some(1);
         self.large |= fault.page_size != Some(PAGE);
-        let filled = self.nodes.entry(fault.page_node).or_default();
+        let node = fault.page_node.filter(|node| *node < NODES);
+        let filled = self.nodes.entry(node).or_default();
         filled.faults = filled.faults.saturating_add(times);
         let bytes = fault.page_size.unwrap_or(PAGE).saturating_mul(times);
         filled.bytes = filled.bytes.saturating_add(bytes);
@@ -99,7 +95,7 @@ mod tests {
 
     use memprov_ledger::evidence::{Access, EvidenceClass};
 
-    use super::{Filled, Populated, proven};
+    use super::{Filled, NODES, Populated, proven};
     use crate::report;
 
     #[test]
@@ -128,6 +124,17 @@ mod tests {
         assert!(twice.sampled);
         assert_eq!(twice.nodes[&Some(1)], Filled { faults: 204, bytes: 204 * 4096 });
     }
+
+    #[test]
+    fn nodes_that_no_kernel_has_are_none() {
+        let mut populated = Populated::default();
+        for node in [NODES - 1, NODES, u32::MAX] {
+            populated.add(&Access { frame: Some(1), page_node: Some(node), ..Access::default() });
+        }
+        let told: Vec<_> = populated.nodes.keys().copied().collect();
+        assert_eq!(told, [None, Some(NODES - 1)]);
+    }
+
     #[test]
     fn exact_stays_only_what_the_books_have_exactly_too() {
         let of = |bytes| report::PopulatedRow {

@@ -16,9 +16,7 @@ use super::slot::{Outcome, Part, Slot};
 use super::sums::{Measure, Method, Sums, share_of};
 use super::tally::{Key, Resident, Tally, Whose};
 use crate::owners::{Naming, Owner};
-use crate::report::{
-    AccessRow, AccessSums, Accesses, Filled, Located, Measured, PopulatedRow, ShareRow,
-};
+use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured, PopulatedRow, ShareRow};
 use crate::tables::Tables;
 use crate::trace::Clock;
 use crate::wall;
@@ -82,10 +80,7 @@ fn told(part: Part, slices: &[Sums], sure: EvidenceClass, clock: Clock) -> Acces
 
 fn populated(of: &Populated, evidence: EvidenceClass) -> Option<PopulatedRow> {
     let node = |id: &Option<u32>| id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
-    let nodes = of
-        .nodes
-        .iter()
-        .map(|(id, filled)| (node(id), Filled { faults: filled.faults, bytes: filled.bytes }));
+    let nodes = of.nodes.iter().map(|(id, filled)| (node(id), *filled));
     (!of.nodes.is_empty()).then(|| PopulatedRow { evidence, nodes: nodes.collect() })
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use memprov_semconv::{access_method, access_outcome, numa_locality};
 
+use super::places::{UNKNOWN, has_name};
 use crate::histogram::Histogram;
 use crate::report::{AccessRow, AccessSums, Located};
 
@@ -62,8 +63,13 @@ impl Accessed {
             })
         });
         let samples = OUTCOMES.map(|outcome| sums.samples.get(outcome).copied());
-        let nodes = sums.populated.iter().flat_map(|populated| &populated.nodes);
-        let populated = nodes.map(|(node, filled)| (node.as_str().into(), filled.bytes)).collect();
+        let mut populated = BTreeMap::new();
+        for (node, filled) in sums.populated.iter().flat_map(|populated| &populated.nodes) {
+            let known = node.parse().is_ok_and(has_name);
+            let node = if known { node.as_str() } else { UNKNOWN };
+            let bytes: &mut u64 = populated.entry(node.into()).or_default();
+            *bytes = bytes.saturating_add(filled.bytes);
+        }
         Self { places, samples, latency: sums.latency.clone(), populated }
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::accumulator::Options;
 use super::place::Place;
-use super::{ACCESSES, NAMED, OUTCOMES, PER_RESOURCE, PLACES, TOUCHED};
+use super::{ACCESSES, NAMED, NODES, OUTCOMES, PER_RESOURCE, PLACES, TOUCHED};
 use crate::config::{Detail, Grain};
 
 /// Kinds of memory that have a total.
@@ -77,10 +77,11 @@ pub fn estimate<'a>(
     };
     let (touched, accesses) = match options.detail {
         Detail::Kinds | Detail::All(_) => (0, ACCESSES),
-        // Those who are no owners of their own are one more; of accesses, what has no owner, too.
+        // Those who are no owners of their own are one more; of accesses, what has no owner, too. What page faults made
+        // present is told by node.
         Detail::Owners => (
             TOUCHED * (options.owners + 1),
-            (ACCESSES - OUTCOMES) * (options.owners + 2) + OUTCOMES,
+            (ACCESSES - OUTCOMES + NODES) * (options.owners + 2) + OUTCOMES,
         ),
     };
     let places = match options.detail {

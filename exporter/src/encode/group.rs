@@ -103,7 +103,8 @@ pub(super) fn groups<'a>(
     let mut oldest_first: Vec<&Process> = report.processes.iter().collect();
     oldest_first.sort_by_key(|p| (p.start_time, p.pid));
     let mut spaces = BTreeSet::new();
-    let topology = Arc::new(Topology::of(&report.host.numa));
+    let several = report.host.nodes.is_some_and(|nodes| nodes > 1);
+    let topology = several.then(|| Arc::new(Topology::of(&report.host.numa)));
     seen.begin();
     for process in oldest_first {
         let again = !spaces.insert(process.space.as_str());
@@ -114,7 +115,7 @@ pub(super) fn groups<'a>(
         let whole = place.whole(process, detail);
         let group = groups.entry(place).or_default();
         group.whole |= whole;
-        group.add_process(process, oldest, &places.added(process, &topology));
+        group.add_process(process, oldest, &places.added(process, topology.as_ref()));
         group.faults.merge(&seen.added(process));
     }
     seen.end();

@@ -19,9 +19,14 @@ use crate::places::matrix;
 use crate::report::{OwnerRow, Process};
 
 /// Node of bytes whose node is not known.
-const UNKNOWN: &str = "unknown";
-/// Nodes that are told one by one at most; what lies on others is told as `unknown`.
-pub(super) const NODES: usize = 16;
+pub(super) const UNKNOWN: &str = "unknown";
+/// Nodes that are told one by one: those with ids below. What lies on others is told as `unknown`.
+pub(super) const NODES: u16 = 16;
+
+/// Whether a node is told by its id.
+pub(super) fn has_name(node: u32) -> bool {
+    node < u32::from(NODES)
+}
 
 /// What one owner has in one resource.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,24 +65,26 @@ pub(super) struct Added {
     time: BTreeMap<u32, f64>,
     /// Since the watch began: where there was any, there are series.
     total: BTreeMap<u32, f64>,
-    /// `None`: nobody looked where they lie.
-    resident: Option<u64>,
-    topology: Arc<Topology>,
+    resident: u64,
+    /// `None`: there is one node, and nothing to be told.
+    topology: Option<Arc<Topology>>,
 }
 
 impl Seen {
-    /// What a process added. Its first time is that since the watch began.
-    pub(super) fn added(&mut self, process: &Process, topology: &Arc<Topology>) -> Added {
+    /// What a process added on a host of several nodes (`topology`). Its first time is that since the watch began.
+    pub(super) fn added(&mut self, process: &Process, topology: Option<&Arc<Topology>>) -> Added {
         let total = process.ran.as_ref().map(|ran| ran.total.clone()).unwrap_or_default();
         let before = self.times.get(&process.space);
         let since = |node: &u32| before.and_then(|times| times.get(node)).copied().unwrap_or(0.0);
         let time = total.iter().map(|(node, now)| (*node, (now - since(node)).max(0.0))).collect();
-        self.now.insert(process.space.clone(), total.clone());
-        let looked = process.owners.iter().any(|row| row.placement.is_some());
         let bytes = process.owners.iter().filter_map(|row| row.resident.bytes);
         let resident = bytes.fold(0, u64::saturating_add);
-        let topology = Arc::clone(topology);
-        Added { time, total, resident: looked.then_some(resident), topology }
+        // What finds nothing to be spread over waits.
+        let told = if resident > 0 { Some(&total) } else { before };
+        if let Some(told) = told {
+            self.now.insert(process.space.clone(), told.clone());
+        }
+        Added { time, total, resident, topology: topology.cloned() }
     }
 
     /// A pane ends: who was not told of in it is forgotten.
@@ -87,20 +94,25 @@ impl Seen {
 }
 
 impl Added {
-    /// What an owner of the process has of it; `None` where nobody looked, or it has nothing.
+    /// What an owner of the process has of it; `None` where it has nothing. Where nobody looked, all is unknown.
     pub(super) fn of(&self, row: &OwnerRow) -> Option<Places> {
-        let (all, resident) = (self.resident?, row.resident.bytes.filter(|bytes| *bytes > 0)?);
+        let topology = self.topology.as_deref()?;
+        let (all, resident) = (self.resident, row.resident.bytes.filter(|bytes| *bytes > 0)?);
         let nodes = row.placement.as_ref().map(|placement| placement.nodes.as_slice());
         #[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
         let part = resident as f64 / all as f64;
         let time = self.time.iter().map(|(node, time)| (*node, time * part)).collect();
         let mut matrix = matrix(nodes.unwrap_or_default(), resident, time);
-        let added = matrix.spread(&self.topology).unwrap_or_default();
+        let added = matrix.spread(topology).unwrap_or_default();
         matrix.time.clone_from(&self.total);
-        let ever = matrix.spread(&self.topology).unwrap_or_default();
+        let ever = matrix.spread(topology).unwrap_or_default();
         let mut places = Places { unknown: i128::from(matrix.unplaced), ..Places::default() };
         for (node, bytes) in matrix.bytes {
-            places.bytes.insert(node, i128::from(bytes));
+            if has_name(node) {
+                places.bytes.insert(node, i128::from(bytes));
+            } else {
+                places.unknown += i128::from(bytes);
+            }
         }
         let told = |at| ever.get(at).map(|_| added.get(at).copied().unwrap_or(0.0));
         places.time = LOCALITIES.map(told);
@@ -134,14 +146,10 @@ pub(super) fn say(group: &Group<'_>, named: Option<&Admission<Arc<str>>>, rows: 
 }
 
 fn points(places: &Places, key: Keyed<'_>, rows: &mut Rows) {
-    let (told, beyond): (Vec<_>, Vec<_>) =
-        places.bytes.iter().enumerate().partition(|(number, _)| *number < NODES);
-    let rest = places.unknown + beyond.iter().map(|(_, (_, bytes))| **bytes).sum::<i128>();
-    let on =
-        told.into_iter().map(|(_, (node, bytes))| (Arc::<str>::from(node.to_string()), *bytes));
-    let bytes: Vec<_> = on.chain((rest > 0).then(|| (Arc::from(UNKNOWN), rest))).collect();
-    let bytes = bytes
-        .into_iter()
+    let on = places.bytes.iter().map(|(node, bytes)| (Arc::<str>::from(node.to_string()), *bytes));
+    let rest = (places.unknown > 0).then(|| (Arc::from(UNKNOWN), places.unknown));
+    let bytes = on
+        .chain(rest)
         .filter_map(|(node, bytes)| Some((key(&[word(semconv::NUMA_NODE, node)]), level(bytes)?)));
     rows.say(&semconv::MEMORY_PLACED, bytes);
     let time = LOCALITIES.iter().zip(places.time).filter_map(|(at, time)| {

@@ -132,7 +132,7 @@ fn report(processes: Vec<Process>) -> Report {
         watching_since: "2026-09-21T14:13:20Z".to_owned(),
         no_wall_time: false,
         mechanism: None,
-        host: Host { nodes: Some(2), ..Host::default() },
+        host: Host { nodes: Some(1), ..Host::default() },
         processes,
         cgroups: Vec::new(),
         regions: Vec::new(),

@@ -97,6 +97,11 @@ pub(super) fn everywhere(processes: &[Process]) -> Accesses {
             };
             let measured = Measured { time: Some(time), count: Located::default() };
             one.sums.methods = METHODS.map(|method| (method.to_owned(), measured.clone())).into();
+            // One more than there are names of nodes.
+            let filled = Filled { faults: 1, bytes: 4096 };
+            let nodes = (0..17).map(|node| (node.to_string(), filled)).collect();
+            let evidence = EvidenceClass::Inferred;
+            one.sums.populated = Some(PopulatedRow { evidence, nodes });
             one.sums.samples = OUTCOMES.map(|outcome| (outcome.to_owned(), 1)).into();
             one.kind = kind.to_owned();
             (one.container, one.cgroup) = (process.container.clone(), process.cgroup.clone());
@@ -308,4 +313,19 @@ fn bytes_that_faults_populated_are_added_up_by_node() {
     assert_eq!(first, expected([("01 0", 40_960), ("01 unknown", 8192)]), "all since the start");
     let then = told(&mut series, 1, faults("01", [11, 2], [1, 0]));
     assert_eq!(then, expected([("01 0", 45_056), ("01 unknown", 8192)]));
+}
+
+#[test]
+fn nodes_with_large_ids_are_told_together_as_unknown() {
+    let mut row = faults("01", [0, 2], [0, 2]);
+    let nodes = &mut row.sums.populated.as_mut().unwrap().nodes;
+    for id in ["15", "16", "900"] {
+        nodes.insert(id.to_owned(), Filled { faults: 1, bytes: 4096 });
+    }
+    let request = encode(&with_rows(vec![row]));
+    let all = flat(&request);
+    let ours = all.iter().filter(|flat| flat.metric == "memprov.memory.populated");
+    let told: BTreeMap<_, _> =
+        ours.map(|flat| (flat.get("memprov.numa.node").to_owned(), flat.value())).collect();
+    assert_eq!(told, expected([("0", 0), ("15", 4096), ("unknown", 4 * 4096)]));
 }

@@ -9,6 +9,7 @@ use crate::report::{NumaNode, OnNode, Placement, Ran};
 pub(super) fn placed(seconds: f64) -> Report {
     let mut report = busy();
     let node = |node| NumaNode { node, cpus: 2, distances: vec![(0, 10), (1, 10)] };
+    report.host.nodes = Some(2);
     report.host.numa = vec![node(0), node(1)];
     report.host.numa[1].distances = vec![(0, 20), (1, 10)];
     for process in &mut report.processes {
@@ -72,6 +73,36 @@ fn cpu_time_is_spread_over_the_places_of_bytes_and_counted_once() {
         assert!((time.values().sum::<f64>() - 3.0 * seconds).abs() < 1e-6, "{time:?}");
         assert!((time["local"] - 1.5 * seconds).abs() < 0.01, "{time:?}");
         assert!((time["remote"] - 0.75 * seconds).abs() < 0.01, "{time:?}");
+    }
+}
+
+#[test]
+fn what_of_a_process_was_not_looked_at_lies_and_runs_in_unknown_places() {
+    let mut report = placed(6.0);
+    for (process, forgotten) in report.processes.iter_mut().zip([true, false, true]) {
+        process.owners.iter_mut().filter(|_| forgotten).for_each(|row| row.placement = None);
+    }
+    for options in [all(), kinds()] {
+        let request = with(&report, options);
+        let resident: f64 = by(&request, "memprov.memory.resident", "").values().sum();
+        let on = by(&request, "memprov.memory.placed", "memprov.numa.node");
+        assert_eq!(on.values().sum::<f64>(), resident);
+        let time = by(&request, "memprov.placement.time", "memprov.numa.locality");
+        assert!((time.values().sum::<f64>() - 18.0).abs() < 1e-6, "{time:?}");
+        assert!(time["unknown"] > 12.0, "{time:?}");
+    }
+}
+
+#[test]
+fn time_that_finds_nothing_resident_is_told_when_something_is() {
+    let mut series = Accumulator::new(kinds());
+    let mut early = placed(6.0);
+    let rows = early.processes.iter_mut().flat_map(|process| &mut process.owners);
+    rows.for_each(|row| row.resident.bytes = None);
+    for (pane, report, expected) in [(1, early, 0.0), (2, placed(8.0), 24.0)] {
+        series.pane(&report, Window { start: START, end: START + pane * MINUTE });
+        let time = by(&ship(&mut series), "memprov.placement.time", "memprov.numa.locality");
+        assert!((time.values().sum::<f64>() - expected).abs() < 1e-6, "{time:?}");
     }
 }
 

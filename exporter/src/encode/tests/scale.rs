@@ -210,7 +210,8 @@ fn where_a_monitor_and_a_sampler_cover_every_owner_there_are_no_more_series_than
             if flat.metric.starts_with("memprov.memory.touched") {
                 *touched.entry(resource()).or_default() += 1;
             }
-            if flat.metric.starts_with("memprov.access.") {
+            let populated = flat.metric == "memprov.memory.populated";
+            if populated || flat.metric.starts_with("memprov.access.") {
                 *accessed.entry(resource()).or_default() += 1;
             }
         }

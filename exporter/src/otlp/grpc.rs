@@ -51,6 +51,9 @@ pub(super) fn judge(reply: &Reply) -> Verdict {
 }
 
 fn taken(reply: &Reply) -> Verdict {
+    if let Some(failure) = reply.too_long() {
+        return failure.into();
+    }
     let answer = message(reply).and_then(|m| ExportMetricsServiceResponse::decode(&*m).ok());
     let Some(answer) = answer else {
         return Failure::Lasting("the answer is no OTLP message".to_owned()).into();
@@ -74,7 +77,10 @@ fn message(reply: &Reply) -> Option<Cow<'_, [u8]>> {
 /// At most [`BODY`] bytes: more is no answer, however small it was packed.
 fn unpacked<'a>(packed: impl Read) -> io::Result<Cow<'a, [u8]>> {
     let mut plain = Vec::new();
-    packed.take(BODY as u64).read_to_end(&mut plain)?;
+    packed.take(BODY as u64 + 1).read_to_end(&mut plain)?;
+    if plain.len() > BODY {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     Ok(plain.into())
 }
 

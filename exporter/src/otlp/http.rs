@@ -50,6 +50,9 @@ pub(super) fn judge(reply: &Reply, now: SystemTime) -> Verdict {
 
 /// A success may come without body. What is neither a message nor JSON comes from a server of something else.
 fn taken(reply: &Reply) -> Verdict {
+    if let Some(failure) = reply.too_long() {
+        return failure.into();
+    }
     let kind = reply.header(CONTENT_TYPE).unwrap_or(PROTOBUF);
     let answer = if kind.starts_with(PROTOBUF) {
         ExportMetricsServiceResponse::decode(&reply.body[..]).ok()

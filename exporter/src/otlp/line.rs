@@ -87,10 +87,11 @@ impl Line {
                 Ok(data) => {
                     let room = BODY - reply.body.len();
                     reply.body.extend_from_slice(data.get(..room).unwrap_or(&data));
+                    reply.cut |= data.len() > room;
                 }
                 Err(frame) => reply.trailers = frame.into_trailers().unwrap_or_default(),
             }
-            if reply.body.len() == BODY {
+            if reply.cut {
                 break;
             }
         }

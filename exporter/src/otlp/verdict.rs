@@ -42,6 +42,8 @@ pub(super) struct Reply {
     pub(super) status: http::StatusCode,
     pub(super) headers: http::HeaderMap,
     pub(super) body: Vec<u8>,
+    /// There was more: no answer of OTLP, whatever its begin says.
+    pub(super) cut: bool,
     pub(super) trailers: http::HeaderMap,
 }
 
@@ -49,6 +51,13 @@ pub(super) struct Reply {
 pub(super) const BODY: usize = 64 << 10;
 
 impl Reply {
+    /// Why a success is none.
+    pub(super) fn too_long(&self) -> Option<Failure> {
+        let why =
+            || format!("no answer of OTLP but HTTP {} with more than {BODY} bytes", self.status);
+        self.cut.then(|| Failure::Lasting(why()))
+    }
+
     /// A header as text.
     pub(super) fn header(&self, name: http::HeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

@@ -125,6 +125,16 @@ fn a_page_that_calls_itself_a_success_is_none() {
 }
 
 #[test]
+fn an_answer_without_end_is_no_success_though_its_begin_is_a_message() {
+    // Fields that a message of OTLP does not have: any even number of bytes is one.
+    let fields = [0x10, 0].repeat(1 << 20);
+    let kind = "content-type: application/x-protobuf\r\n";
+    let server = Http::start(move |_| says("200 OK", kind, &fields));
+    let line = line(settings(&server.url(), Protocol::HttpProtobuf));
+    assert!(line.starts_with("ERROR ") && line.contains("more than 65536 bytes"), "{line}");
+}
+
+#[test]
 fn a_redirect_is_not_followed_and_says_where_to() {
     let elsewhere = Http::start(|_| takes());
     let to = format!("location: {}/v1/metrics\r\n", elsewhere.url());

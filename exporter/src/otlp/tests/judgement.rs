@@ -27,7 +27,7 @@ fn reply(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Reply {
     };
     let headers: HeaderMap = headers.iter().map(pair).collect();
     let status = StatusCode::from_u16(status).unwrap();
-    Reply { status, headers, body: body.to_vec(), trailers: HeaderMap::new() }
+    Reply { status, headers, body: body.to_vec(), ..Reply::default() }
 }
 
 fn with_status(status: &Status) -> Reply {
@@ -114,6 +114,9 @@ fn an_answer_may_be_compressed_as_the_request_was() {
         assert_eq!(kind(judged(&body[..body.len() - 1], encoding)).0, "lasting", "{encoding}, cut");
         let bomb = framed(&answer(&"0".repeat(1 << 20)).encode_to_vec(), compression);
         assert_eq!(kind(judged(&bomb, encoding)).0, "lasting", "{encoding}, a bomb");
+        // Any even number of its bytes is a message.
+        let fields = framed(&[0x10, 0].repeat(1 << 20), compression);
+        assert_eq!(kind(judged(&fields, encoding)).0, "lasting", "{encoding}, a bomb of fields");
     }
 }
 
@@ -135,6 +138,10 @@ fn a_status_may_come_in_headers_and_none_at_all_is_judged_by_http() {
     ] {
         assert_eq!(kind(grpc::judge(&reply(status, &[], &[]))).0, expected, "{status}");
     }
+    let endless =
+        Reply { body: vec![0, 0, 0, 0, 0], cut: true, ..with_status(&Status::new(Code::Ok, "")) };
+    assert_eq!(kind(grpc::judge(&Reply { cut: false, ..endless.clone() })).0, "taken");
+    assert_eq!(kind(grpc::judge(&endless)).0, "lasting");
     let cut = Reply { body: vec![0, 0, 0, 9, 0], ..with_status(&Status::new(Code::Ok, "")) };
     assert_eq!(kind(grpc::judge(&cut)).0, "lasting");
 }

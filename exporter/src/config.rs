@@ -9,6 +9,7 @@ mod allow;
 mod bounds;
 mod change;
 mod detail;
+mod judge;
 mod layers;
 mod otel;
 mod pairs;
@@ -26,7 +27,6 @@ use serde::{Deserialize, Serialize};
 
 pub use change::SWAPPED;
 use layers::Layer;
-use setting::Setting;
 pub use units::parse_duration;
 
 /// A closed list of words; an unknown one is answered with the list.
@@ -313,7 +313,7 @@ impl Effective {
         layers.push(layers::environment(&sources.env, &keys, &mut problems));
         layers.push(layers::flags(&sources.flags));
         for setting in layers.iter().flat_map(|layer| &layer.0) {
-            problems.extend(judge(setting, &keys));
+            problems.extend(judge::judge(setting, &keys));
         }
         if !problems.is_empty() {
             return Err(problems);
@@ -391,67 +391,6 @@ fn leaves(config: &Config) -> Vec<(String, config::Value)> {
     out
 }
 
-/// Tries one setting alone on the defaults.
-fn judge(setting: &Setting, keys: &[String]) -> Option<Problem> {
-    let message = if !keys.contains(&setting.key) {
-        unknown(&setting.key, keys)
-    } else {
-        match build(vec![Layer(vec![setting.clone()])]) {
-            Err(error) => reason(&error),
-            Ok((config, _)) => config.violation()?.1,
-        }
-    };
-    Some(Problem {
-        origin: setting.origin.clone(),
-        key: setting.key.clone(),
-        value: (!secret(setting)).then(|| layers::literal(&setting.value.kind)),
-        message,
-    })
-}
-
-/// Whether the value may hold a token or a password, and must not be repeated.
-fn secret(setting: &Setting) -> bool {
-    let text = layers::literal(&setting.value.kind);
-    setting.key == "export.headers" || (setting.key == "export.endpoint" && text.contains('@'))
-}
-
-/// What to say of a key that does not exist.
-fn unknown(key: &str, keys: &[String]) -> String {
-    let table = key.rsplit_once('.').map_or("", |(table, _)| table);
-    let inside = |table: &str| {
-        let prefix = if table.is_empty() { String::new() } else { format!("{table}.") };
-        let names: Vec<&str> = keys
-            .iter()
-            .filter_map(|k| k.strip_prefix(&prefix))
-            .filter(|name| !name.contains('.'))
-            .collect();
-        names.join(", ")
-    };
-    if keys.iter().any(|k| k.starts_with(&format!("{key}."))) {
-        return format!("this is a section, with the keys {}", inside(key));
-    }
-    if table == "inject" || inside(table).is_empty() {
-        return format!(
-            "unknown key; all keys are in `memprov config`, at the top: {}",
-            inside("")
-        );
-    }
-    let place = if table.is_empty() { "at the top" } else { table };
-    format!("unknown key; allowed {place}: {}", inside(table))
-}
-
-/// The part of the crate's message that says what is wrong; key and origin are told by [`Problem`].
-fn reason(error: &config::ConfigError) -> String {
-    match error {
-        config::ConfigError::At { error, .. } => reason(error),
-        config::ConfigError::Type { unexpected, expected, .. } => {
-            let expected = expected.replace("floating point", "number");
-            format!("this is {unexpected}; allowed: {expected}")
-        }
-        other => other.to_string(),
-    }
-}
-
 /// The typed tree of these layers over the defaults, later ones first in rank, and the origins.
 fn build(layers: Vec<Layer>) -> Result<(Config, BTreeMap<String, String>), config::ConfigError> {
     let mut builder =
@@ -472,7 +411,7 @@ fn merge(layers: Vec<Layer>) -> Result<(Config, BTreeMap<String, String>), Vec<P
             origin: "all sources together".to_owned(),
             key: String::new(),
             value: None,
-            message: reason(&error),
+            message: judge::reason(&error),
         }]
     })?;
     let contradictions = config.contradictions();

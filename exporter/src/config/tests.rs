@@ -172,6 +172,22 @@ fn values_out_of_bounds_name_their_key_and_what_is_allowed() {
 }
 
 #[test]
+fn numbers_of_the_wrong_type_are_told_what_is_allowed_too() {
+    for (key, value, allowed) in [
+        ("access.rate", "often", "allowed: 1 to 100000"),
+        ("access.rate", "-5", "allowed: 1 to 100000"),
+        ("damon.regions", "many", "allowed: 10 to 10000"),
+        ("scan.budget", "lots", "allowed: 0.0001 to 1, a fraction of one CPU"),
+        ("inject.queue", "half", "allowed: 0 to 1"),
+        ("first_touch.enabled", "perhaps", "allowed: a boolean"),
+    ] {
+        let sources = Sources { flags: vec![flag(key, value)], ..Sources::default() };
+        let text = problems(&sources)[0].to_string();
+        assert!(text.contains("this is ") && text.ends_with(allowed), "{text}");
+    }
+}
+
+#[test]
 fn good_values_of_every_key_are_taken_from_text() {
     let flags = [
         ("state_dir", "/tmp/x"),

@@ -19,6 +19,10 @@ pub struct Exporting {
     exporter: Option<Exporter>,
     /// Exemplars as log records, where they are asked for.
     logs: Option<Exporter>,
+    /// Who sent them before: the last of them may still be under way.
+    left: Option<Exporter>,
+    /// What became of those that others sent before.
+    before: Mirrored,
     records: Records,
     series: Shared,
     header: Header,
@@ -31,8 +35,9 @@ impl Exporting {
     /// When the endpoint is none, its TLS cannot be prepared, or the thread cannot be started.
     pub fn start(config: &Config, header: &Header) -> Result<Self, StartError> {
         let series = Shared::new(Accumulator::new(Options::of(config)));
-        let (exporter, logs, records) = (None, None, Records::default());
-        let mut exporting = Self { exporter, logs, records, series, header: header.clone() };
+        let (before, records) = (Mirrored::default(), Records::default());
+        let (exporter, logs, left, header) = (None, None, None, header.clone());
+        let mut exporting = Self { exporter, logs, left, before, records, series, header };
         exporting.change(config)?;
         Ok(exporting)
     }
@@ -63,11 +68,14 @@ impl Exporting {
             (None, _) => {
                 if let Some(logs) = self.logs.take() {
                     logs.leave(LAST);
+                    if let Some(left) = self.left.replace(logs) {
+                        self.before = with(self.before, &left.stats());
+                    }
                 }
-                self.series.mirrored(None);
             }
         }
-        self.series.change(Options::of(config));
+        // Records that nobody takes are not made.
+        self.series.change(Options { exemplar_logs: wanted, ..Options::of(config) });
         Ok(())
     }
 
@@ -86,9 +94,7 @@ impl Exporting {
             start: wall::unix_nanos(self.header.clock, self.header.watching_since),
             end: wall::unix_nanos(self.header.clock, end),
         };
-        if let Some(logs) = &self.logs {
-            self.series.mirrored(Some(self.mirrored(&logs.stats())));
-        }
+        self.series.mirrored(self.mirrored(self.logs.as_ref().map(Exporter::stats)));
         let records = self.series.pane(report, window);
         if let Some(exporter) = &self.exporter {
             exporter.poke();
@@ -101,12 +107,14 @@ impl Exporting {
         }
     }
 
-    fn mirrored(&self, stats: &Stats) -> Mirrored {
-        Mirrored {
-            delivered: stats.delivered_points,
-            rejected: stats.rejected_points,
-            refused: stats.refused_points + self.records.dropped(),
-        }
+    /// What became of log records so far, with what those who send them now say; `None`: none were asked for yet. Counts go
+    /// on while there are none and when there are some again.
+    fn mirrored(&self, now: Option<Stats>) -> Option<Mirrored> {
+        let left = self.left.as_ref().map(Exporter::stats);
+        let refused = self.before.refused + self.records.dropped();
+        let before = Mirrored { refused, ..self.before };
+        let senders: Vec<Stats> = now.into_iter().chain(left).collect();
+        (!senders.is_empty()).then(|| senders.iter().fold(before, with))
     }
 
     /// Sends what is left, and that all series end, for a short while.
@@ -136,9 +144,18 @@ impl Exporting {
                 tracing::warn!(panes = missed, "what was to be sent last did not arrive");
             }
         }
-        if let Some(logs) = logs {
-            let Mirrored { delivered, rejected, refused } = self.mirrored(&logs.shutdown(LAST));
+        if let Some(Mirrored { delivered, rejected, refused }) =
+            self.mirrored(logs.map(|logs| logs.shutdown(LAST)))
+        {
             tracing::info!(delivered, rejected, refused, "export of log records ended");
         }
+    }
+}
+
+fn with(sum: Mirrored, more: &Stats) -> Mirrored {
+    Mirrored {
+        delivered: sum.delivered + more.delivered_points,
+        rejected: sum.rejected + more.rejected_points,
+        refused: sum.refused + more.refused_points,
     }
 }

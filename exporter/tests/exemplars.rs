@@ -74,15 +74,56 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-#[test]
-fn exemplars_arrive_as_log_records_while_they_are_asked_for() {
-    let receiver = Receiver::start();
+/// Exports to `receiver`, with exemplars as log records.
+fn config(receiver: &Receiver) -> Config {
     let mut config = Config::default();
     config.export.endpoint = format!("http://127.0.0.1:{}", receiver.port);
     config.export.protocol = Protocol::HttpProtobuf;
     config.export.compression = Compression::None;
     config.export.interval = Duration::from_millis(10);
     config.export.exemplar_logs = true;
+    config
+}
+
+/// Log records that arrived, as the newest point of the metric tells.
+fn counted(receiver: &Receiver) -> Option<u64> {
+    let points = receiver.points();
+    let ours = points.iter().filter(|point| {
+        point.metric == "memprov.export.records" && point.series.contains("delivered")
+    });
+    let newest = ours.max_by_key(|point| point.time)?;
+    newest.told["asInt"].as_str()?.parse::<u64>().ok()
+}
+
+#[test]
+fn counts_of_log_records_go_on_when_they_are_asked_for_again() {
+    let receiver = Receiver::start();
+    let mut config = config(&receiver);
+    let mut exporting = Exporting::start(&config, &header()).unwrap();
+    let end = Cell::new(0);
+    let offer = |exporting: &Exporting| {
+        end.set(end.get() + 1_000_000_000);
+        exporting.offer(&report(end.get() - 5), MonoTime(end.get()));
+    };
+    for (asked, records) in [(true, 1), (false, 1), (true, 2), (false, 2), (true, 3)] {
+        config.export.exemplar_logs = asked;
+        exporting.change(&config).unwrap();
+        if asked {
+            offer(&exporting);
+            until("records", || receiver.messages("/v1/logs").len() == records);
+        }
+        until("the count", || {
+            end.set(end.get() + 1_000_000_000);
+            exporting.offer(&report(0), MonoTime(end.get()));
+            counted(&receiver) == Some(records as u64)
+        });
+    }
+}
+
+#[test]
+fn exemplars_arrive_as_log_records_while_they_are_asked_for() {
+    let receiver = Receiver::start();
+    let mut config = config(&receiver);
     let mut exporting = Exporting::start(&config, &header()).unwrap();
     exporting.offer(&report(5), MonoTime(1_000_000_000));
     until("records", || !receiver.messages("/v1/logs").is_empty());
@@ -91,14 +132,6 @@ fn exemplars_arrive_as_log_records_while_they_are_asked_for() {
     assert_eq!(record["timeUnixNano"], (ZERO + 5).to_string(), "{told}");
     assert_eq!(record["body"]["stringValue"], "memprov.access.latency = 300 {cycle}");
     assert_eq!(record["eventName"], "memprov.exemplar");
-    let counted = |receiver: &Receiver| {
-        let points = receiver.points();
-        let ours = points.iter().filter(|point| {
-            point.metric == "memprov.export.records" && point.series.contains("delivered")
-        });
-        let newest = ours.max_by_key(|point| point.time)?;
-        newest.told["asInt"].as_str()?.parse::<u64>().ok()
-    };
     until("the metric", || counted(&receiver) == Some(0));
     // The receiver has the records before the client knows that it has.
     let end = Cell::new(1_000_000_000);

@@ -160,7 +160,9 @@ pub fn section(
             Whose::Owner(claim) => naming.owner(claim),
             Whose::Kernel => Owner::nobody("kernel", "addresses of the kernel".to_owned()),
             Whose::Unattributed => Owner::nobody("unattributed", "owner not known".to_owned()),
-            Whose::Others => Owner::nobody("other", "owners beyond the limit".to_owned()),
+            Whose::Others => {
+                Owner::nobody("other", "owners beyond the limit, or of the past".to_owned())
+            }
         };
         let resident = space.and_then(|space| tally.resident(space));
         let lonely = resident.is_some_and(|resident| !ledger.has_relative(resident.tgid));

@@ -44,7 +44,7 @@ pub enum Whose {
     Kernel,
     /// Those whose owner is not known.
     Unattributed,
-    /// Those of owners that found no room, or had to make some.
+    /// Those of owners that found no room, had to make some, or were of processes that have ended.
     Others,
 }
 
@@ -220,18 +220,23 @@ impl Tally {
         self.places.remove(&gone.0);
         self.places.insert(key, lightest);
         self.shortcuts.retain(|_, (_, slot)| *slot != lightest);
-        let (Key { space, population, whose }, slot) = gone;
+        let space = gone.0.space;
+        self.fold(gone);
+        let told = |space: SpaceId| self.slots.iter().any(|(key, _)| key.space == Some(space));
+        if let Some(gone) = space.filter(|space| !told(*space)) {
+            self.residents.remove(&gone);
+        }
+        lightest
+    }
+
+    /// Adds what is in no slot of its own any more to the rest: sums do not fall.
+    fn fold(&mut self, (Key { population, whose, .. }, slot): (Key, Slot)) {
         let rest = match whose {
             Whose::Owner(_) | Whose::Others => Whose::Others,
             whose @ (Whose::Kernel | Whose::Unattributed) => whose,
         };
         let rest = self.slot(None, rest, population);
         self.slots[rest].1.absorb(&slot, &self.grid);
-        let told = |space: SpaceId| self.slots.iter().any(|(key, _)| key.space == Some(space));
-        if let Some(gone) = space.filter(|space| !told(*space)) {
-            self.residents.remove(&gone);
-        }
-        lightest
     }
 
     fn reside(&mut self, space: SpaceId, tgid: Tgid, ledger: &Ledger) {
@@ -241,7 +246,7 @@ impl Tally {
         });
     }
 
-    /// A pane ended at `at`: forgets whom nothing was sampled of within the window, and who does not live any more.
+    /// A pane ended at `at`: of whom nothing was sampled within the window, and who does not live any more, goes to the rest.
     pub fn close(&mut self, ledger: &Ledger, at: MonoTime) {
         self.shortcuts.clear();
         self.slots.iter_mut().for_each(|(_, slot)| slot.close());
@@ -261,14 +266,13 @@ impl Tally {
             .filter_map(|(key, _)| key.space)
             .collect();
         let stays = |key: &Key| !ended(key) || key.space.is_some_and(|s| recent.contains(&s));
-        let mut stay: Vec<bool> = self.slots.iter().map(|(key, _)| stays(key)).collect();
-        self.slots.retain(|(key, _)| stays(key));
-        self.ranks.retain({
-            let mut stay = stay.drain(..);
-            move |_| stay.next().unwrap_or(true)
-        });
+        let (slots, ranks) = (std::mem::take(&mut self.slots), std::mem::take(&mut self.ranks));
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            slots.into_iter().zip(ranks).partition(|((key, _), _)| stays(key));
+        (self.slots, self.ranks) = kept.into_iter().unzip();
         let keys = self.slots.iter().map(|(key, _)| key.clone());
         self.places = keys.zip(0..).collect();
+        gone.into_iter().for_each(|(slot, _)| self.fold(slot));
         let told: HashSet<SpaceId> = self.slots.iter().filter_map(|(key, _)| key.space).collect();
         self.residents.retain(|space, _| told.contains(space));
     }

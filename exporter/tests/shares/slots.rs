@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use memprov::access::tally::SLOTS;
-use memprov::report::AccessRow;
-use memprov_ledger::evidence::Served;
-use memprov_ledger::time::MonoTime;
+use memprov::report::{AccessRow, AccessSums, Accesses};
+use memprov::trace::Line;
+use memprov_ledger::evidence::{Change, Evidence, Lifecycle, Served};
+use memprov_ledger::time::{MonoTime, Span};
 
-use crate::rig::{BEGIN, REMOTE, Random, apply, fuser, load, row, told, whole};
+use crate::rig::{BEGIN, PID, REMOTE, Random, apply, fuser, load, row, told, whole};
 
 /// Owners.
 const OWNERS: usize = 3 * SLOTS;
@@ -85,6 +86,32 @@ fn whoever_has_more_than_a_slots_part_of_all_samples_has_a_row_whatever_the_orde
     }
     assert_eq!(told.owners.iter().map(samples).sum::<u64>(), all);
     assert_eq!(added, all);
+}
+
+#[test]
+fn what_an_ended_process_did_stays_in_the_totals_when_its_rows_go() {
+    let mut fuser = fuser(&["a", "b"]);
+    (0..10).for_each(|n| apply(&mut fuser, load(1, BEGIN + n, 200, Served::Local)));
+    let mut kernel = load(0, BEGIN + 10, 300, REMOTE);
+    kernel.address = Some(u64::MAX << 12);
+    apply(&mut fuser, kernel);
+    let (when, change) = (Span::at(MonoTime(BEGIN + 1000)), Change::Exit);
+    let exit = Lifecycle { when, tgid: PID, change };
+    drop(fuser.apply(Line::Evidence(Evidence::Lifecycle(exit))));
+    let before = told(&fuser);
+    let kinds = |told: &Accesses| -> Vec<(String, u64)> {
+        told.owners.iter().map(|row| (row.kind.clone(), samples(row))).collect()
+    };
+    fuser.advance(MonoTime(BEGIN + 600_000_000_000));
+    let after = told(&fuser);
+    let expected = [("other", 10), ("kernel", 1)].map(|(kind, n)| (kind.to_owned(), n));
+    assert_eq!(kinds(&after), expected);
+    let [before, after] = [before, after].map(|told| told.totals["loads"].clone());
+    assert_eq!((&before.samples, before.timed), (&after.samples, after.timed));
+    let weights = |of: &AccessSums| of.methods["served"].count.weights.clone();
+    assert_eq!(weights(&before), weights(&after));
+    fuser.advance(MonoTime(BEGIN + 1_200_000_000_000));
+    assert_eq!(in_pane(&fuser), 0);
 }
 
 fn in_pane(fuser: &memprov::fuse::Fuser) -> u64 {

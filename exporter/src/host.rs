@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use memprov_perfmem::{judge, probe};
-use memprov_proc::{Proc, clock};
+use memprov_proc::{Node, Proc, clock};
 
 use crate::config::Config;
 use crate::encode::Identity;
@@ -31,7 +31,9 @@ pub fn describe(root: &Path) -> Host {
     let line = |path: &str| fs::read_to_string(root.join(path)).map(|s| s.trim().to_owned()).ok();
     let kernel = line("proc/sys/kernel/osrelease");
     let found = Proc::at(root).nodes().ok();
-    let nodes = found.as_ref().and_then(|nodes| u32::try_from(nodes.len()).ok());
+    let with_memory = |node: &&Node| node.meminfo.mem_total.is_some_and(|bytes| bytes > 0);
+    let nodes = found.as_ref().map(|nodes| nodes.iter().filter(with_memory).count());
+    let nodes = nodes.and_then(|nodes| u32::try_from(nodes).ok());
     let numa = found.filter(|nodes| nodes.len() > 1).unwrap_or_default();
     let numa = numa.into_iter().map(|node| NumaNode {
         node: node.id,
@@ -77,5 +79,27 @@ pub fn random_seed() -> u32 {
         Ok(4) => u32::from_ne_bytes(bytes),
         // Before the kernel's pool is ready: the clock is as good as anything.
         _ => u32::try_from(memprov_proc::clock::now().0 & 0xffff_ffff).unwrap_or(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::describe;
+
+    #[test]
+    fn nodes_are_those_with_memory_and_the_list_has_those_without_too() {
+        let root = tempfile::tempdir().unwrap();
+        let nodes = root.path().join("sys/devices/system/node");
+        for (node, kib) in [(0, 1024), (1, 0), (2, 2048)] {
+            let dir = nodes.join(format!("node{node}"));
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join("cpulist"), format!("{node}\n")).unwrap();
+            std::fs::write(dir.join("distance"), "10 20 20\n").unwrap();
+            let meminfo = format!("Node {node} MemTotal:  {kib} kB\n");
+            std::fs::write(dir.join("meminfo"), meminfo).unwrap();
+        }
+        std::fs::write(nodes.join("online"), "0-2\n").unwrap();
+        let host = describe(root.path());
+        assert_eq!((host.nodes, host.numa.len()), (Some(2), 3));
     }
 }

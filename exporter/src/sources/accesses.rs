@@ -17,7 +17,7 @@ use memprov_proc::{Proc, clock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Input;
-use super::chosen::chosen;
+use super::chosen::{Cut, chosen};
 use crate::config::Access;
 use crate::logging::chain;
 
@@ -27,8 +27,6 @@ const POLL: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_secs(1);
 /// How often it is read which frames belong to which node.
 const RENEW: Duration = Duration::from_secs(60);
-/// Processes whose faults are told at most.
-const TARGETS: usize = 32;
 /// Evidence of one message to the fuser: it bounds what waits there.
 const BATCH: usize = 512;
 
@@ -115,8 +113,8 @@ struct Source {
     scope: Option<BTreeMap<Tgid, u64>>,
     /// Whose faults cannot be sampled.
     refused: BTreeSet<Tgid>,
-    /// Whose faults are not told because there are too many.
-    crowded: usize,
+    /// Who is left out because there are too many.
+    cut: Cut,
     /// When it is looked who is to be watched.
     look: MonoTime,
     /// When nodes are read anew.
@@ -135,7 +133,7 @@ impl Source {
             faults: Sampled::faults().into(),
             scope: None,
             refused: BTreeSet::new(),
-            crowded: 0,
+            cut: Cut::default(),
             look: MonoTime(0),
             renew: MonoTime(0),
             ran: BTreeMap::new(),
@@ -214,18 +212,10 @@ impl Source {
         let chosen: Vec<Tgid> =
             chosen(&self.proc, &self.options.access.faults).into_iter().filter(watched).collect();
         self.refused.retain(|tgid| chosen.contains(tgid));
-        let mut wanted: Vec<Tgid> =
+        let wanted: Vec<Tgid> =
             chosen.into_iter().filter(|tgid| !self.refused.contains(tgid)).collect();
-        let crowded = wanted.len().saturating_sub(TARGETS);
-        wanted.truncate(TARGETS);
-        if crowded > self.crowded {
-            tracing::warn!(
-                processes = crowded,
-                most = TARGETS,
-                "page faults of the youngest processes are not told: access.faults finds too many"
-            );
-        }
-        self.crowded = crowded;
+        let lost = "page faults of the youngest processes are not told";
+        let wanted = self.cut.first(wanted, "access.faults", lost);
         let gone: Vec<Tgid> =
             self.sampler.watched().filter(|tgid| !wanted.contains(tgid)).collect();
         gone.into_iter().for_each(|tgid| self.sampler.forget(tgid));

@@ -14,14 +14,12 @@ use memprov_proc::{Proc, ReadError, clock, maps};
 use super::laying::Laying;
 use crate::config::{Config, Damon, DamonMode, Watched};
 use crate::logging::chain;
-use crate::sources::chosen::chosen;
+use crate::sources::chosen::{Cut, chosen};
 
 /// How often it is asked who is to be watched.
 const LOOK: Duration = Duration::from_secs(5);
 /// Ranges of a process are read anew this often at most: a new monitor begins to learn from nothing.
 const RENEW: Duration = Duration::from_secs(60);
-/// Processes watched at most: they share the regions.
-const TARGETS: usize = 32;
 /// Ranges of one target at most, the largest.
 const RANGES: usize = 64;
 /// A mapping, or a part of physical memory, that is worth a range.
@@ -50,6 +48,8 @@ pub(super) struct Own {
     targets: Vec<Target>,
     /// Who may be watched.
     chosen: Vec<Tgid>,
+    /// Who is left out because there are too many.
+    cut: Cut,
     laying: Laying,
     /// When it is looked who is to be watched.
     look: MonoTime,
@@ -71,6 +71,7 @@ impl Own {
             session: None,
             targets: Vec::new(),
             chosen: Vec::new(),
+            cut: Cut::default(),
             laying: Laying::new(&Proc::at(&config.root), config.scan.budget),
             look: MonoTime(0),
             renew: MonoTime(0),
@@ -198,10 +199,9 @@ impl Own {
     }
 
     /// Living processes that may be watched, oldest first.
-    fn chosen(&self) -> Vec<Tgid> {
-        let mut chosen = chosen(&self.proc, &self.config.allow);
-        chosen.truncate(TARGETS);
-        chosen
+    fn chosen(&mut self) -> Vec<Tgid> {
+        let lost = "our monitor does not watch the youngest processes";
+        self.cut.first(chosen(&self.proc, &self.config.allow), "damon.allow", lost)
     }
 
     /// Physical memory is one target, for whomever it is watched.

@@ -24,9 +24,9 @@ use crate::report::{About, Report};
 use crate::screen::Screen;
 use crate::sending::Sending;
 use crate::setup::{DaemonError, Setup};
-use crate::sources::Outcome;
 use crate::sources::charging::Charging;
 use crate::sources::placing::Placing;
+use crate::sources::{Outcome, Places};
 use crate::support::{HookProbe, PMU, PagesProbe};
 use crate::trace::{Line, Problem, Reader, TraceError};
 use crate::{daemon, host, probing, symbols};
@@ -277,8 +277,8 @@ impl Engine for Local {
                     if let Outcome::Seen(seen) = outcome {
                         drop(fuser.apply(Line::Evidence(Evidence::Residency(seen))));
                     }
-                    if let Some(placed) = placed {
-                        drop(fuser.apply(Line::Evidence(Evidence::Placed(Box::new(placed)))));
+                    if let Places::Read(placed) = placed {
+                        drop(fuser.apply(Line::Evidence(Evidence::Placed(placed))));
                     }
                     for charge in charging.of(tgid, false, &mut unlimited) {
                         drop(fuser.apply(Line::Evidence(Evidence::Charge(Box::new(charge)))));

@@ -26,7 +26,7 @@ use crate::report::Report;
 use crate::setup::{DaemonError, INBOX, Setup};
 use crate::socket::Refusal;
 use crate::sources::scans::Job;
-use crate::sources::{Input, Outcome};
+use crate::sources::{Input, Outcome, Places};
 use crate::statedir::StateDir;
 use crate::tables::Function;
 use crate::trace::Line;
@@ -164,10 +164,13 @@ impl Folding<'_> {
                 self.unhook(clock::now());
             }
             Input::Scanned { tgid, outcome, placed, charges, upto } => {
-                if let Some(placed) = placed {
-                    let end = placed.when.end;
-                    self.pending.iter_mut().for_each(|p| p.reads(tgid, end));
-                    self.window.push(Evidence::Placed(placed));
+                match placed {
+                    Places::Read(placed) => {
+                        self.pending.iter_mut().for_each(|p| p.reads(tgid, placed.when.end));
+                        self.window.push(Evidence::Placed(placed));
+                    }
+                    Places::Later => self.plan.skip("placement"),
+                    Places::Untold => {}
                 }
                 let charges = charges.into_iter().map(|charge| Evidence::Charge(Box::new(charge)));
                 charges.for_each(|charge| self.window.push(charge));
@@ -234,12 +237,8 @@ impl Folding<'_> {
         // Daemonised descendants are not found by walking from the root: only a list of all says who is gone.
         if self.setup.pids.is_empty() {
             for tgid in gone {
-                let when = Span::at(at);
-                self.window.push(Evidence::Lifecycle(Lifecycle {
-                    when,
-                    tgid,
-                    change: Change::Exit,
-                }));
+                let (when, change) = (Span::at(at), Change::Exit);
+                self.window.push(Evidence::Lifecycle(Lifecycle { when, tgid, change }));
             }
         }
         let jobs = self.plan.discover(self.fuser.ledger(), live, at);

@@ -23,9 +23,11 @@ pub mod sideband;
 
 use memprov_bpf::RunTime;
 use memprov_ledger::charge::Charge;
-use memprov_ledger::evidence::{Evidence, Placed, Residency, Total};
+use memprov_ledger::evidence::{Evidence, Residency, Total};
 use memprov_ledger::identity::{StartTicks, Tgid};
 use memprov_ledger::time::MonoTime;
+
+pub use placing::Places;
 
 use crate::asks::Ask;
 use crate::trace::Line;
@@ -54,8 +56,8 @@ pub enum Input {
         tgid: Tgid,
         /// What came of it.
         outcome: Outcome,
-        /// On which nodes its pages lie, where that was due.
-        placed: Option<Box<Placed>>,
+        /// On which nodes its pages lie.
+        placed: Places,
         /// What its cgroups are charged for, those that were due.
         charges: Vec<Charge>,
         /// The watermark.

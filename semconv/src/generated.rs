@@ -295,8 +295,10 @@ pub mod reason {
     pub const VANISHED: &str = "vanished";
     /// The kernel did not let the agent read the process.
     pub const REFUSED: &str = "refused";
+    /// One was made, or not needed, and the budget did not allow to read where pages lie, too.
+    pub const PLACEMENT: &str = "placement";
     /// All of them.
-    pub const ALL: &[&str] = &[STILL, BUDGET, VANISHED, REFUSED];
+    pub const ALL: &[&str] = &[STILL, BUDGET, VANISHED, REFUSED, PLACEMENT];
 }
 
 /// The stream that lost something.

@@ -105,8 +105,7 @@ impl Thread {
         match job {
             Job::Scan { tgid, exclusive, still, urgent } => {
                 let outcome = self.scan(tgid, exclusive, still, urgent);
-                let placed =
-                    self.placing.of(tgid, &outcome, urgent, &mut self.budget).map(Box::new);
+                let placed = self.placing.of(tgid, &outcome, urgent, &mut self.budget);
                 let charges = self.charging.of(tgid, urgent, &mut self.budget);
                 Some(Input::Scanned { tgid, outcome, placed, charges, upto: clock::now() })
             }

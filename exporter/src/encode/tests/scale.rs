@@ -147,7 +147,7 @@ fn crowded() -> Report {
     for n in 0..10 {
         agent.cpu_seconds.insert(format!("thread{n}"), 1.0);
     }
-    let skips = ["still", "budget", "vanished", "refused"];
+    let skips = ["still", "budget", "vanished", "refused", "placement"];
     agent.scans.skipped = skips.map(|why| (why.to_owned(), 1)).into();
     report.agent = Some(agent);
     report.scan_seconds.record(0.1, 1.0);

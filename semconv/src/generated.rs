@@ -516,6 +516,7 @@ pub const MEMORY_POPULATED: Metric = Metric {
     number: Number::Int,
     brief: "Memory that page faults made present, by owner and NUMA node, where they are told one by one (`access.faults`).",
     attributes: &[
+        attribute(EVIDENCE, Type::Text, true, evidence::ALL),
         attribute(NUMA_NODE, Type::Text, true, &[]),
         attribute(OWNER_ID, Type::Text, false, &[]),
         attribute(OWNER_KIND, Type::Text, true, owner_kind::ALL),

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use memprov_ledger::evidence::EvidenceClass;
 use memprov_semconv::{access_method, access_outcome, numa_locality};
 
 use super::places::{UNKNOWN, has_name};
@@ -33,6 +34,10 @@ pub(super) const OUTCOMES: [&str; 7] = [
     access_outcome::IMPLAUSIBLE,
 ];
 
+/// All of them.
+pub(super) const CLASSES: [EvidenceClass; 3] =
+    [EvidenceClass::Exact, EvidenceClass::Inferred, EvidenceClass::Sampled];
+
 /// What one place has.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Placed {
@@ -48,12 +53,14 @@ pub(super) struct Accessed {
     /// By [`OUTCOMES`].
     pub(super) samples: [Option<u64>; OUTCOMES.len()],
     pub(super) latency: Option<Histogram>,
-    /// Bytes that page faults made present, by node.
-    pub(super) populated: BTreeMap<Arc<str>, u64>,
+    /// Bytes that page faults made present, by node and how sure that is.
+    pub(super) populated: BTreeMap<(Arc<str>, EvidenceClass), u64>,
 }
 
 impl Accessed {
-    fn of(sums: &AccessSums) -> Self {
+    /// `sure`: how sure it is what faults made present. A class that was or may come again goes on with nothing: what was
+    /// counted in it stays.
+    fn of(sums: &AccessSums, sure: EvidenceClass) -> Self {
         let places = METHODS.map(|method| {
             let time = sums.methods.get(method).and_then(|measured| measured.time.as_ref());
             let Some(Located { weights, squares, .. }) = time else { return Default::default() };
@@ -63,12 +70,18 @@ impl Accessed {
             })
         });
         let samples = OUTCOMES.map(|outcome| sums.samples.get(outcome).copied());
+        let classes = match sure {
+            EvidenceClass::Exact | EvidenceClass::Inferred => CLASSES.get(..2).unwrap_or_default(),
+            EvidenceClass::Sampled => &CLASSES,
+        };
         let mut populated = BTreeMap::new();
         for (node, filled) in sums.populated.iter().flat_map(|populated| &populated.nodes) {
             let known = node.parse().is_ok_and(has_name);
-            let node = if known { node.as_str() } else { UNKNOWN };
-            let bytes: &mut u64 = populated.entry(node.into()).or_default();
-            *bytes = bytes.saturating_add(filled.bytes);
+            let node: Arc<str> = if known { node.as_str() } else { UNKNOWN }.into();
+            for class in classes {
+                let bytes: &mut u64 = populated.entry((Arc::clone(&node), *class)).or_default();
+                *bytes = bytes.saturating_add(if *class == sure { filled.bytes } else { 0 });
+            }
         }
         Self { places, samples, latency: sums.latency.clone(), populated }
     }
@@ -76,18 +89,19 @@ impl Accessed {
     /// What a row added in the pane that ended; where nothing says it, or in the `first` pane that is told, all that it
     /// has since the start.
     pub(super) fn added(row: &AccessRow, first: bool) -> Self {
-        let mut told = Self::of(&row.sums);
-        let Some(added) = row.added.as_ref().filter(|_| !first).map(|sums| Self::of(sums)) else {
-            return told;
-        };
+        // Books that prove the whole prove the last part of it.
+        let sure = row.sums.populated.as_ref().map(|of| of.evidence).unwrap_or_default();
+        let mut told = Self::of(&row.sums, sure);
+        let Some(added) = row.added.as_ref().filter(|_| !first) else { return told };
+        let added = Self::of(added, sure);
         let places = told.places.iter_mut().flatten().zip(added.places.into_iter().flatten());
         places.for_each(|(told, added)| *told = told.and(Some(added.unwrap_or_default())));
         for (told, added) in told.samples.iter_mut().zip(added.samples) {
             *told = told.and(Some(added.unwrap_or(0)));
         }
         told.latency = told.latency.and(Some(added.latency.unwrap_or_default()));
-        for (node, told) in &mut told.populated {
-            *told = added.populated.get(node).copied().unwrap_or(0);
+        for (key, told) in &mut told.populated {
+            *told = added.populated.get(key).copied().unwrap_or(0);
         }
         told
     }
@@ -109,8 +123,8 @@ impl Accessed {
         if let Some(more) = &other.latency {
             self.latency.get_or_insert_default().merge(more);
         }
-        for (node, more) in &other.populated {
-            let bytes = self.populated.entry(Arc::clone(node)).or_default();
+        for (key, more) in &other.populated {
+            let bytes = self.populated.entry(key.clone()).or_default();
             *bytes = bytes.saturating_add(*more);
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::accesses::CLASSES;
 use super::accumulator::Options;
 use super::place::Place;
 use super::{ACCESSES, NAMED, NODES, OUTCOMES, PER_RESOURCE, PLACES, TOUCHED};
@@ -78,10 +79,10 @@ pub fn estimate<'a>(
     let (touched, accesses) = match options.detail {
         Detail::Kinds | Detail::All(_) => (0, ACCESSES),
         // Those who are no owners of their own are one more; of accesses, what has no owner, too. What page faults made
-        // present is told by node.
+        // present is told by node and evidence.
         Detail::Owners => (
             TOUCHED * (options.owners + 1),
-            (ACCESSES - OUTCOMES + NODES) * (options.owners + 2) + OUTCOMES,
+            (ACCESSES - OUTCOMES + NODES * CLASSES.len()) * (options.owners + 2) + OUTCOMES,
         ),
     };
     let places = match options.detail {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use memprov_ledger::evidence::EvidenceClass;
 use memprov_semconv::{
     self as semconv, Key, Metric, book, evidence, owner_kind,
     system_paging_fault_type as fault_type,
 };
 
-use super::accesses::{Accessed, LOCALITIES, METHODS, OUTCOMES};
+use super::accesses::{Accessed, CLASSES, LOCALITIES, METHODS, OUTCOMES};
 use super::admission::Admission;
 use super::faults::KINDS;
 use super::group::{Amounts, Group, Owner, Totals, Use, sum};
@@ -17,9 +18,6 @@ use super::places;
 use super::series::Sum;
 use super::words::{Attributes, Value, flag, word};
 use crate::histogram::Histogram;
-
-/// Values of `memprov.evidence`, in the order of `EvidenceClass`.
-const CLASSES: [&str; 3] = [evidence::EXACT, evidence::INFERRED, evidence::SAMPLED];
 
 /// One of a book's totals.
 type Part = fn(&Totals) -> i128;
@@ -154,13 +152,14 @@ pub(super) fn owners(group: &Group<'_>, named: &Admission<Arc<str>>, end: u64, r
     let mut points = [Vec::new(), Vec::new(), Vec::new()];
     let mut classes = |amounts: &Amounts, key: Keyed<'_>| {
         let parts = [&amounts.reserved, &amounts.resident, &amounts.swapped];
-        for (class, name) in CLASSES.into_iter().enumerate() {
+        for (class, of) in CLASSES.into_iter().enumerate() {
             // One set for all metrics of the owner.
             let mut shared = None;
             for (bytes, points) in parts.iter().zip(&mut points) {
                 let bytes = bytes.get(class).copied().flatten();
                 let Some(amount) = bytes.and_then(level) else { continue };
-                let key = shared.get_or_insert_with(|| key(&[word(semconv::EVIDENCE, name)]));
+                let key =
+                    shared.get_or_insert_with(|| key(&[word(semconv::EVIDENCE, evidence_of(of))]));
                 points.push((Arc::clone(key), amount));
             }
         }
@@ -279,9 +278,10 @@ fn accesses(group: &Group<'_>, named: Option<&Admission<Arc<str>>>, rows: &mut R
         }
         // Without owners it would be one more series for each node.
         let filled = accessed.populated.into_iter().filter(|_| whose != Whose::All);
-        populated.extend(
-            filled.map(|(node, bytes)| (key(&[word(semconv::NUMA_NODE, node)]), added(bytes))),
-        );
+        populated.extend(filled.map(|((node, class), bytes)| {
+            let evidence = word(semconv::EVIDENCE, evidence_of(class));
+            (key(&[word(semconv::NUMA_NODE, node), evidence]), added(bytes))
+        }));
         if let Some(latency) = accessed.latency {
             let latency = Sum::Histogram(Arc::new(latency));
             latencies.push((key(&[]), Amount::Added(latency)));
@@ -295,6 +295,14 @@ fn accesses(group: &Group<'_>, named: Option<&Admission<Arc<str>>>, rows: &mut R
         Some(([word(semconv::ACCESS_OUTCOME, *what)].as_slice().into(), added(n?)))
     });
     rows.say(&semconv::ACCESS_SAMPLES, outcomes.collect::<Points>());
+}
+
+fn evidence_of(class: EvidenceClass) -> &'static str {
+    match class {
+        EvidenceClass::Exact => evidence::EXACT,
+        EvidenceClass::Inferred => evidence::INFERRED,
+        EvidenceClass::Sampled => evidence::SAMPLED,
+    }
 }
 
 /// Owners with points of their own by id, and the sum of all others when there are any.

@@ -100,7 +100,7 @@ pub(super) fn everywhere(processes: &[Process]) -> Accesses {
             // One more than there are names of nodes.
             let filled = Filled { faults: 1, bytes: 4096 };
             let nodes = (0..17).map(|node| (node.to_string(), filled)).collect();
-            let evidence = EvidenceClass::Inferred;
+            let evidence = EvidenceClass::Sampled;
             one.sums.populated = Some(PopulatedRow { evidence, nodes });
             one.sums.samples = OUTCOMES.map(|outcome| (outcome.to_owned(), 1)).into();
             one.kind = kind.to_owned();
@@ -296,23 +296,37 @@ fn exemplars_are_one_a_bucket_inside_the_window_short_and_say_what_the_host_can_
     }
 }
 
+/// Bytes that faults populated by attribute.
+fn populated(request: &ExportMetricsServiceRequest, of: &[&str]) -> BTreeMap<String, i64> {
+    let mut sums = BTreeMap::new();
+    for flat in flat(request).iter().filter(|flat| flat.metric == "memprov.memory.populated") {
+        let key: Vec<&str> = of.iter().map(|key| flat.get(key)).collect();
+        *sums.entry(key.join(" ")).or_default() += flat.value();
+    }
+    sums
+}
+
 #[test]
-fn bytes_that_faults_populated_are_added_up_by_node() {
+fn bytes_that_faults_populated_are_added_up_by_node_and_how_sure_they_are_is_a_partition() {
     let mut series = Accumulator::new(all());
-    let told = |series: &mut Accumulator, minute, row| {
+    let mut told = |minute, row| {
         let end = WINDOW.end + minute * MINUTE;
         series.pane(&with_rows(vec![row]), Window { start: START, end });
-        let request = ship(series);
-        let all = flat(&request);
-        let ours = all.iter().filter(|flat| flat.metric == "memprov.memory.populated");
-        let of = ["memprov.owner.id", "memprov.numa.node"];
-        let key = |flat: &Flat| of.map(|key| flat.get(key)).join(" ");
-        ours.map(|flat| (key(flat), flat.value())).collect::<BTreeMap<_, _>>()
+        let request = ship(&mut series);
+        let by = |key: &[&str]| populated(&request, key);
+        (by(&["memprov.owner.id", "memprov.numa.node"]), by(&["memprov.evidence"]))
     };
-    let first = told(&mut series, 0, faults("01", [10, 2], [1, 0]));
+    let (first, sure) = told(0, faults("01", [10, 2], [1, 0]));
     assert_eq!(first, expected([("01 0", 40_960), ("01 unknown", 8192)]), "all since the start");
-    let then = told(&mut series, 1, faults("01", [11, 2], [1, 0]));
+    assert_eq!(sure, expected([("exact", 49_152), ("inferred", 0)]));
+    // What was exact once stays so.
+    let mut doubted = faults("01", [11, 2], [1, 0]);
+    doubted.sums.populated.as_mut().unwrap().evidence = EvidenceClass::Inferred;
+    let (then, sure) = told(1, doubted);
     assert_eq!(then, expected([("01 0", 45_056), ("01 unknown", 8192)]));
+    assert_eq!(sure, expected([("exact", 49_152), ("inferred", 4096)]));
+    let (_, sure) = told(2, faults("01", [13, 2], [2, 0]));
+    assert_eq!(sure, expected([("exact", 57_344), ("inferred", 4096)]));
 }
 
 #[test]
@@ -322,10 +336,6 @@ fn nodes_with_large_ids_are_told_together_as_unknown() {
     for id in ["15", "16", "900"] {
         nodes.insert(id.to_owned(), Filled { faults: 1, bytes: 4096 });
     }
-    let request = encode(&with_rows(vec![row]));
-    let all = flat(&request);
-    let ours = all.iter().filter(|flat| flat.metric == "memprov.memory.populated");
-    let told: BTreeMap<_, _> =
-        ours.map(|flat| (flat.get("memprov.numa.node").to_owned(), flat.value())).collect();
+    let told = populated(&encode(&with_rows(vec![row])), &["memprov.numa.node"]);
     assert_eq!(told, expected([("0", 0), ("15", 4096), ("unknown", 4 * 4096)]));
 }

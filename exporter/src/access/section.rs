@@ -41,24 +41,32 @@ impl Sum {
         }
     }
 
-    /// All of it, and what the pane that is open added.
-    fn told(self, clock: Clock) -> (AccessSums, AccessSums) {
+    /// All of it, and what the pane that is open added. `placed`: of its population places are known by the nodes of page
+    /// and CPU.
+    fn told(self, placed: bool, clock: Clock) -> (AccessSums, AccessSums) {
         let slices: Vec<Sums> = self.slices.into_values().collect();
         let mut all = self.before;
         all.merge(&self.pane);
-        let sure = self.populated;
-        (told(all, &slices, sure, clock), told(self.pane, &[], sure, clock))
+        let how = (self.populated, placed);
+        (told(all, &slices, how, clock), told(self.pane, &[], how, clock))
     }
 }
 
+/// Whether a place is known of some of these by the nodes of page and CPU.
+fn placed(part: &Part) -> bool {
+    let counts = Locality::ALL.iter().zip(part.sums.of(Measure::Count, Method::Placement));
+    counts.filter(|(at, _)| **at != Locality::Unknown).any(|(_, weight)| weight.sum > 0.0)
+}
+
 /// With shares over `slices`. `sure`: how sure it is what page faults made present.
-fn told(part: Part, slices: &[Sums], sure: EvidenceClass, clock: Clock) -> AccessSums {
+fn told(
+    part: Part,
+    slices: &[Sums],
+    (sure, placed): (EvidenceClass, bool),
+    clock: Clock,
+) -> AccessSums {
     let outcomes = Outcome::ALL.into_iter().zip(part.outcomes).filter(|(_, n)| *n > 0);
-    let placed = |method| {
-        let counts = Locality::ALL.iter().zip(part.sums.of(Measure::Count, method));
-        counts.filter(|(at, _)| **at != Locality::Unknown).any(|(_, w)| w.sum > 0.0)
-    };
-    let told = Method::ALL.into_iter().filter(|m| *m == Method::Served || placed(*m));
+    let told = Method::ALL.into_iter().filter(|method| *method == Method::Served || placed);
     let methods = told.map(|method| {
         let located = |measure| located(&part.sums, slices, measure, method);
         let time = (part.timed > 0).then(|| located(Measure::Time));
@@ -150,6 +158,8 @@ pub fn section(
     let (none, images) = (BTreeSet::new(), images(tally, ledger));
     let mut rows: BTreeMap<(Option<SpaceId>, Population, String), (Owner, Sum)> = BTreeMap::new();
     let mut totals: BTreeMap<Population, Sum> = BTreeMap::new();
+    // Where places are known of some, all rows have them, so that these add up.
+    let mut placements = BTreeSet::new();
     for (Key { space, population, whose }, slot) in tally.slots() {
         if spaces.is_some_and(|told| space.is_none_or(|space| !told.contains(&space))) {
             continue;
@@ -164,6 +174,9 @@ pub fn section(
                 Owner::nobody("other", "owners beyond the limit, or of the past".to_owned())
             }
         };
+        if placed(&slot.before) || placed(&slot.pane) {
+            placements.insert(*population);
+        }
         let resident = space.and_then(|space| tally.resident(space));
         let lonely = resident.is_some_and(|resident| !ledger.has_relative(resident.tgid));
         let slot = (slot, certainty(slot, whose, lonely, whole));
@@ -175,7 +188,7 @@ pub fn section(
     let row = |((space, population, _), (owner, sum)): ((Option<SpaceId>, _, _), (Owner, Sum))| {
         let Resident { tgid, start, cgroup } =
             space.and_then(|space| tally.resident(space)).cloned().unwrap_or_default();
-        let (sums, added) = sum.told(clock);
+        let (sums, added) = sum.told(placements.contains(&population), clock);
         AccessRow {
             space: space.map(|space| format!("{:x}", space.0)),
             pid: space.map(|_| tgid.0),
@@ -199,10 +212,10 @@ pub fn section(
         let most = Reverse((row.sums.time(), row.sums.samples.values().sum::<u64>()));
         (most, row.pid, row.id.clone())
     });
-    (!owners.is_empty()).then(|| Accesses {
-        totals: totals.into_iter().map(|(of, sum)| (word(of), sum.told(clock).0)).collect(),
-        owners,
-    })
+    let total =
+        |(of, sum): (Population, Sum)| (word(of), sum.told(placements.contains(&of), clock).0);
+    (!owners.is_empty())
+        .then(|| Accesses { totals: totals.into_iter().map(total).collect(), owners })
 }
 
 /// Programs and libraries by space: what it maps executable somewhere.

@@ -63,7 +63,8 @@ pub struct AccessSums {
     /// Cycles that an access took, since the start, each counted as often as its period says.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub latency: Option<Histogram>,
-    /// By method: `served` (the hardware says), `placement` (the page's node and the CPU's; only where both are known).
+    /// By method: `served` (the hardware says), `placement` (the page's node and the CPU's; only where both are known of some
+    /// sample of the population).
     pub methods: BTreeMap<String, Measured>,
     /// Of page faults that were told with their frames: what they made present.
     #[serde(skip_serializing_if = "Option::is_none", default)]

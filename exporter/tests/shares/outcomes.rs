@@ -9,6 +9,7 @@ use memprov_ledger::identity::{Extent, Tgid};
 use memprov_ledger::time::{MonoTime, Span};
 
 use crate::rig::{BEGIN, PID, REMOTE, address, apply, fuser, load, row, told};
+use memprov::report::AccessSums;
 use memprov::trace::Line;
 
 #[test]
@@ -65,6 +66,24 @@ fn what_is_not_known_has_a_share_of_its_own_and_is_in_no_other() {
     let remote = time.shares["remote"];
     assert!((remote.share - 0.5).abs() < 1e-9 && (time.effective - 2000.0).abs() < 1e-6);
     assert!(!row(&told, "a").sums.methods.contains_key("placement"));
+}
+
+#[test]
+fn where_places_are_known_of_some_those_of_all_rows_add_up_to_the_whole() {
+    let mut fuser = fuser(&["a", "b"]);
+    for number in 0..20usize {
+        let page_node = (number % 2 == 0).then_some(1);
+        let one = load(number % 2, BEGIN + number as u64 * 10_000_000, 100, Served::NotAvailable);
+        apply(&mut fuser, Access { cpu_node: Some(0), page_node, ..one });
+    }
+    let told = told(&fuser);
+    let placed = |sums: &AccessSums| sums.methods["placement"].count.weights.clone();
+    let expected = |at: &str| BTreeMap::from([(at.to_owned(), 10)]);
+    assert_eq!(placed(&row(&told, "a").sums), expected("remote"));
+    assert_eq!(placed(&row(&told, "b").sums), expected("unknown"));
+    let mut all = expected("remote");
+    all.extend(expected("unknown"));
+    assert_eq!(placed(&told.totals["loads"]), all);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Sampled accesses: the owners that most of the time goes to, and how much of that is remote.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use memprov_ledger::evidence::EvidenceClass;
 
@@ -23,8 +23,7 @@ pub(super) fn section(
 ) {
     let Some(told) = &report.accesses else { return };
     let live: HashSet<&str> = report.processes.iter().map(|p| p.space.as_str()).collect();
-    // A process that runs another program has another address space since then, with owners of the same names.
-    let ended = |row: &AccessRow| row.space.as_deref().is_some_and(|space| !live.contains(space));
+    let ended = ended(&told.owners, &live);
     for (population, total) in &told.totals {
         let (method, whole) = chosen(total);
         let samples: u64 = total.samples.values().sum();
@@ -57,7 +56,8 @@ pub(super) fn section(
             let located = of_method(&row.sums, method);
             let name = match row.pid {
                 Some(pid) => {
-                    let ended = if ended(row) { ", ended" } else { "" };
+                    let ended = row.space.as_deref().and_then(|space| ended.get(space));
+                    let ended = ended.map_or("", String::as_str);
                     format!("{} ({} of {pid}{ended})", clean(&row.name), clean(&row.kind))
                 }
                 None => clean(&row.name),
@@ -80,6 +80,27 @@ pub(super) fn section(
             out.push(paint.dim(&elide(&format!("  {why}"), width)));
         }
     }
+}
+
+/// What is said of address spaces that have ended, by their ids. A process that runs another program has another one since
+/// then, with owners of the same names: those of one process are numbered in their order.
+fn ended<'a>(rows: &'a [AccessRow], live: &HashSet<&str>) -> HashMap<&'a str, String> {
+    let mut of: BTreeMap<Option<u32>, BTreeSet<(u64, &str)>> = BTreeMap::new();
+    for row in rows {
+        if let Some(space) = row.space.as_deref().filter(|space| !live.contains(space)) {
+            // Ids are given in order.
+            let number = u64::from_str_radix(space, 16).unwrap_or(0);
+            of.entry(row.pid).or_default().insert((number, space));
+        }
+    }
+    let words = |spaces: BTreeSet<(u64, &'a str)>| {
+        let several = spaces.len() > 1;
+        spaces.into_iter().zip(1..).map(move |((_, space), nth)| {
+            let nth = if several { format!(" {nth}") } else { String::new() };
+            (space, format!(", ended{nth}"))
+        })
+    };
+    of.into_values().flat_map(words).collect()
 }
 
 /// What is shown: what the hardware says, or where it says nothing, how far pages lie.

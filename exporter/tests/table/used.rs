@@ -117,6 +117,23 @@ fn what_faults_populated_is_told_with_its_nodes_and_how_sure_that_is() {
 }
 
 #[test]
+fn programs_that_a_process_ran_before_are_told_apart_by_their_order() {
+    let mut told = report(vec![process(4242, "mix", &[], Vec::new())]);
+    let of = |space: &str, pid| AccessRow {
+        space: Some(space.to_owned()),
+        pid: Some(pid),
+        ..accessed("heap", &[("local", 5)], Err("few_samples"))
+    };
+    let rows = vec![of("1092", 4242), of("f", 4242), of("10", 4242), of("9", 7)];
+    let totals = BTreeMap::from([("loads".to_owned(), of("1", 1).sums)]);
+    told.accesses = Some(Accesses { totals, owners: rows });
+    let text = render(&told, &View::default());
+    let of = |row: &str| text.matches(&format!("heap (mapping of {row})")).count();
+    let rows = ["4242", "4242, ended 1", "4242, ended 2", "7, ended"].map(of);
+    assert_eq!(rows, [1; 4], "{text}");
+}
+
+#[test]
 fn what_monitors_find_is_told_with_its_bounds_and_nothing_where_none_speaks() {
     let mut told = report(Vec::new());
     assert!(!render(&told, &View::default()).contains("DAMON"));

@@ -115,7 +115,9 @@ pub(super) fn groups<'a>(
         let whole = place.whole(process, detail);
         let group = groups.entry(place).or_default();
         group.whole |= whole;
-        group.add_process(process, oldest, &places.added(process, topology.as_ref()));
+        let as_of = wall::parse(&process.as_of).filter(|at| *at >= oldest);
+        let placed = places.added(process, topology.as_ref(), as_of.is_some());
+        group.add_process(process, as_of, &placed);
         group.faults.merge(&seen.added(process));
     }
     seen.end();
@@ -137,15 +139,15 @@ pub(super) fn groups<'a>(
 }
 
 impl<'a> Group<'a> {
-    fn add_process(&mut self, process: &'a Process, oldest: u64, placed: &places::Added) {
+    /// `as_of`: of its book; `None`: that is too old.
+    fn add_process(&mut self, process: &'a Process, as_of: Option<u64>, placed: &places::Added) {
         self.first.get_or_insert(process);
         self.processes += 1;
         let bytes = |quantity: &Quantity| u128::from(quantity.bytes.unwrap_or(0));
         for row in &process.owners {
             self.size += bytes(&row.resident) + row.swapped.as_ref().map_or(0, bytes);
         }
-        let as_of = wall::parse(&process.as_of);
-        if as_of.is_none_or(|at| at < oldest) {
+        if as_of.is_none() {
             return;
         }
         self.told = true;

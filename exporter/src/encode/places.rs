@@ -71,8 +71,14 @@ pub(super) struct Added {
 }
 
 impl Seen {
-    /// What a process added on a host of several nodes (`topology`). Its first time is that since the watch began.
-    pub(super) fn added(&mut self, process: &Process, topology: Option<&Arc<Topology>>) -> Added {
+    /// What a process added on a host of several nodes (`topology`). Its first time is that since the watch began. While its
+    /// book is not `told`, nothing is.
+    pub(super) fn added(
+        &mut self,
+        process: &Process,
+        topology: Option<&Arc<Topology>>,
+        told: bool,
+    ) -> Added {
         let total = process.ran.as_ref().map(|ran| ran.total.clone()).unwrap_or_default();
         let before = self.times.get(&process.space);
         let since = |node: &u32| before.and_then(|times| times.get(node)).copied().unwrap_or(0.0);
@@ -80,7 +86,7 @@ impl Seen {
         let bytes = process.owners.iter().filter_map(|row| row.resident.bytes);
         let resident = bytes.fold(0, u64::saturating_add);
         // What finds nothing to be spread over waits.
-        let told = if resident > 0 { Some(&total) } else { before };
+        let told = if told && resident > 0 { Some(&total) } else { before };
         if let Some(told) = told {
             self.now.insert(process.space.clone(), told.clone());
         }

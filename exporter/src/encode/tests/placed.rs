@@ -94,12 +94,15 @@ fn what_of_a_process_was_not_looked_at_lies_and_runs_in_unknown_places() {
 }
 
 #[test]
-fn time_that_finds_nothing_resident_is_told_when_something_is() {
+fn time_that_finds_nothing_resident_or_only_old_books_is_told_later() {
     let mut series = Accumulator::new(kinds());
     let mut early = placed(6.0);
     let rows = early.processes.iter_mut().flat_map(|process| &mut process.owners);
     rows.for_each(|row| row.resident.bytes = None);
-    for (pane, report, expected) in [(1, early, 0.0), (2, placed(8.0), 24.0)] {
+    let mut old = placed(7.0);
+    old.processes.iter_mut().for_each(|process| process.as_of = "2026-01-01T00:00:00Z".to_owned());
+    let panes = [(1, early, 0.0), (2, old, 0.0), (3, placed(8.0), 24.0)];
+    for (pane, report, expected) in panes {
         series.pane(&report, Window { start: START, end: START + pane * MINUTE });
         let time = by(&ship(&mut series), "memprov.placement.time", "memprov.numa.locality");
         assert!((time.values().sum::<f64>() - expected).abs() < 1e-6, "{time:?}");

@@ -231,8 +231,8 @@ impl Engine for Local {
             return Err(Failure::new(Exit::Failed, line));
         }
         import.named(&config.export);
-        let mut sending = Sending::start(config, import.header())
-            .map_err(|e| Failure::of(Exit::Usage, &e))?;
+        let mut sending =
+            Sending::start(config, import.header()).map_err(|e| Failure::of(Exit::Usage, &e))?;
         let interval = interval.unwrap_or(config.export.interval);
         read(&mut import, Some(interval), &mut |report| {
             sending.pane(report).map_err(|e| failed(&e))

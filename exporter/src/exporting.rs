@@ -75,7 +75,8 @@ impl Exporting {
             }
         }
         // Records that nobody takes are not made.
-        self.series.change(Options { exemplar_logs: wanted, ..Options::of(config) });
+        let exemplar_logs = self.logs.is_some();
+        self.series.change(Options { exemplar_logs, ..Options::of(config) });
         Ok(())
     }
 

@@ -114,7 +114,8 @@ pub(crate) fn left(guest: &Guest) -> Result<(), Vec<String>> {
     {
         wrong.push(format!("while the kernel used it: {taken:?}; {reason}"));
     }
-    let expected = "fvaddr 0\nvaddr 0\npaddr 0\nasked 0\nkilled 1\nundone 0 \nrestarted 0 \nforeign 1\n";
+    let expected =
+        "fvaddr 0\nvaddr 0\npaddr 0\nasked 0\nkilled 1\nundone 0 \nrestarted 0 \nforeign 1\n";
     let left = text(guest, "damon-left").unwrap_or_default();
     let asked: Value = guest.read("damon-check.json")?;
     let rows = asked["capabilities"].as_array().cloned().unwrap_or_default();

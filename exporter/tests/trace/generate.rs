@@ -203,10 +203,11 @@ fn frames(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Frames> {
 }
 
 fn placed(when: impl Strategy<Value = Span>) -> impl Strategy<Value = Placed> {
-    let nodes = || collection::btree_map(any::<u32>(), any::<u64>(), 0..3);
+    // All bytes of a range are a number of 64 bits.
+    let nodes = || collection::btree_map(0u32..1024, 0..u64::MAX / 4, 0..3);
     let range = (1u64..1 << 20, sample::select(Policy::ALL.to_vec()), nodes());
     let ranges = option::of((1u64..1 << 35, collection::vec(range, 0..4)));
-    let drawn = option::of(collection::vec((0u64..1 << 35, any::<u32>()), 0..4));
+    let drawn = option::of(collection::vec((0u64..1 << 35, 0u32..1024), 0..4));
     let who = (when, (1u32..9).prop_map(Tgid));
     (who, ranges, drawn, option::of(nodes())).prop_map(|((when, tgid), ranges, drawn, ran)| {
         let ranges = ranges.map(|(start, found)| {

@@ -152,9 +152,11 @@ pub(crate) fn under_loss(case: &str, settings: &[&str]) {
     let mut wrong = Vec::new();
     let agent = Agent::watching_with(actor.pid(), settings).expect("memprov starts");
     while let Some(phase) = actor.standing() {
+        let before = physical::rss(phase.pids());
         match agent.fresh(actor.pid(), &[], SystemTime::now()) {
             Ok(report) => {
-                let kernel = physical::rss(report.processes.iter().map(|p| p.pid));
+                let after = physical::rss(report.processes.iter().map(|p| p.pid));
+                let kernel = physical::around(&before, after);
                 wrong.extend(score::honesty(phase, &report, &kernel));
                 wrong.extend(score::bounds(phase, &report));
             }

@@ -26,12 +26,24 @@ pub fn rollup(pid: u32, field: &str) -> Option<u64> {
     })
 }
 
-/// Rss by process, in bytes.
-pub type Rss = BTreeMap<u32, u64>;
+/// Rss by process, in bytes: least and most of what was read.
+pub type Rss = BTreeMap<u32, (u64, u64)>;
 
 /// What smaps_rollup calls the Rss of these processes; one that can't be read is left out.
 pub fn rss(pids: impl IntoIterator<Item = u32>) -> Rss {
-    pids.into_iter().filter_map(|pid| Some((pid, rollup(pid, "Rss")?))).collect()
+    let read = |pid| rollup(pid, "Rss").map(|rss| (pid, (rss, rss)));
+    pids.into_iter().filter_map(read).collect()
+}
+
+/// The same before and after something else was asked. The kernel takes a page of a file now and then from a process
+/// that stands still.
+pub fn around(before: &Rss, mut after: Rss) -> Rss {
+    for (pid, (least, most)) in &mut after {
+        if let Some((low, high)) = before.get(pid) {
+            (*least, *most) = ((*least).min(*low), (*most).max(*high));
+        }
+    }
+    after
 }
 
 /// Bytes of distinct page frames that these processes have mapped, each counted once, the zero page too.

@@ -86,9 +86,11 @@ impl Actor {
     /// Has the phase in which it stands reported. `false`: there was none, or no report of it.
     pub fn show(&mut self, agent: &Agent) -> bool {
         let Some(truth) = &self.standing else { return false };
+        let before = physical::rss(truth.pids());
         match agent.fresh(self.workload.pid(), &truth.pids(), SystemTime::now()) {
             Ok(report) => {
-                let kernel = physical::rss(report.processes.iter().map(|p| p.pid));
+                let after = physical::rss(report.processes.iter().map(|p| p.pid));
+                let kernel = physical::around(&before, after);
                 self.scenes.push(Scene { truth: truth.clone(), report: report.document, kernel });
                 true
             }

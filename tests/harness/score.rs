@@ -359,13 +359,15 @@ fn against_the_kernel(process: &Process, kernel: &Rss, wrong: &mut Vec<String>) 
     let pid = process.pid;
     let (lo, hi) =
         (process.over_resident(|b| b.control.lo), process.over_resident(|b| b.control.hi));
-    let Some(rss) = kernel.get(&pid).and_then(|n| i64::try_from(*n).ok()) else {
+    let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let Some((least, rss)) = kernel.get(&pid).map(|(least, most)| (signed(*least), signed(*most)))
+    else {
         wrong.push(format!("the kernel gives no Rss of {pid}"));
         return;
     };
-    if rss < lo || rss > hi {
+    if rss < lo || least > hi {
         wrong.push(format!(
-            "the {RESIDENT:?} books of {pid} are [{lo}, {hi}], smaps_rollup's Rss is {rss}"
+            "the {RESIDENT:?} books of {pid} are [{lo}, {hi}], smaps_rollup's Rss is [{least}, {rss}]"
         ));
     }
     let unattributed = process.over_resident(|b| b.unattributed);

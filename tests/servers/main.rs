@@ -7,6 +7,7 @@ mod server;
 use std::time::{Duration, Instant, SystemTime};
 
 use memprov_tests::agent::Agent;
+use memprov_tests::physical::Rss;
 use memprov_tests::report::{Evidence, Process, Report};
 use memprov_tests::truth::{End, Workload};
 use memprov_tests::{host, physical, score};
@@ -30,11 +31,14 @@ fn started(kind: Kind) -> Option<Server> {
 }
 
 /// A report about a server whose processes all stand still.
-fn frozen(server: &Server, agent: &Agent) -> Report {
+fn frozen(server: &Server, agent: &Agent) -> (Report, Rss) {
     let pids = server.freeze();
-    agent
+    let before = physical::rss(pids.iter().copied());
+    let report = agent
         .fresh(server.pid(), &pids, SystemTime::now())
-        .expect("a report about a server that stands still")
+        .expect("a report about a server that stands still");
+    let after = physical::rss(report.processes.iter().map(|process| process.pid));
+    (report, physical::around(&before, after))
 }
 
 fn megabytes(bytes: i64) -> i64 {
@@ -42,10 +46,10 @@ fn megabytes(bytes: i64) -> i64 {
 }
 
 /// The laws of books that stand still, against smaps_rollup.
-fn balanced(report: &Report) -> Vec<String> {
+fn balanced((report, kernel): &(Report, Rss)) -> Vec<String> {
     let mut wrong = Vec::new();
     for process in &report.processes {
-        score::books(process, false, Some(&physical::rss([process.pid])), &mut wrong);
+        score::books(process, false, Some(kernel), &mut wrong);
         let anonymous =
             physical::rollup(process.pid, "Anonymous").and_then(|n| i64::try_from(n).ok());
         let book = process.books.get("anon").map(|b| (b.control.lo, b.control.hi));
@@ -118,8 +122,9 @@ fn a_frozen_server_stands_still() {
 fn a_frozen_server_balances(kind: Kind) {
     let Some((server, agent)) = watched(kind) else { return };
     server.load().expect("the server takes load");
-    let report = frozen(&server, &agent);
-    let mut wrong = balanced(&report);
+    let seen = frozen(&server, &agent);
+    let mut wrong = balanced(&seen);
+    let report = &seen.0;
     wrong.extend(report.processes.iter().filter_map(explained));
     let anon = |p: &Process| p.books.get("anon").map_or(0, |b| b.control.hi);
     if !report.processes.iter().any(|p| anon(p) > SMALL) {
@@ -226,8 +231,9 @@ fn what_was_there_before_memprov_is_shown_as_preexisting() {
     server.go();
     server.load().expect("the server takes load");
     let agent = Agent::watching(server.pid()).expect("memprov starts");
-    let report = frozen(&server, &agent);
-    let mut wrong = balanced(&report);
+    let seen = frozen(&server, &agent);
+    let mut wrong = balanced(&seen);
+    let report = &seen.0;
     let process = report.process(server.pid()).expect("the server is reported");
     let before = process.resident_of(&["preexisting"]);
     if before == 0 {
@@ -248,13 +254,14 @@ fn a_background_save_takes_nothing_from_the_parents_owners() {
     let owned = |report: &Report, pid: u32| {
         report.process(pid).and_then(|p| p.books.get("anon")).map_or((0, 0), |b| (b.owned, b.joint))
     };
-    let (before, _) = owned(&frozen(&server, &agent), server.pid());
+    let (before, _) = owned(&frozen(&server, &agent).0, server.pid());
     server.thaw();
     let child = server.redis_save_slowly().expect("redis saves in the background");
-    let report = frozen(&server, &agent);
-    let mut wrong = balanced(&report);
-    let (during, _) = owned(&report, server.pid());
-    let (childs, common) = owned(&report, child);
+    let seen = frozen(&server, &agent);
+    let mut wrong = balanced(&seen);
+    let report = &seen.0;
+    let (during, _) = owned(report, server.pid());
+    let (childs, common) = owned(report, child);
     if during < before / 100 * 98 {
         wrong.push(format!(
             "the parent owned {} MiB before and {} during the save",
@@ -302,9 +309,10 @@ fn eighteen_processes_never_own_more_than_there_is() {
     let truth = pool.phase().expect("it tells the truth").expect("a phase");
     let pids = physical::family(pool.pid());
     assert_eq!(pids.len(), 18);
+    let before = physical::rss(pids.iter().copied());
     let report =
         agent.fresh(pool.pid(), &pids, SystemTime::now()).expect("a report about all of them");
-    let rss = physical::rss(pids.iter().copied());
+    let rss = physical::around(&before, physical::rss(pids.iter().copied()));
     let mut wrong = score::phase(&truth, &report, &score::Unseen::new(), Some(&rss));
     let owned: i64 = report.processes.iter().map(|p| p.over_resident(|b| b.owned)).sum();
     let shared: u64 = report.shared.iter().filter_map(|row| row.resident.bytes).sum();

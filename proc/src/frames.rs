@@ -1,7 +1,7 @@
 //! In which frames pages of a process lie, and which of them stayed there.
 //!
 //! Present pages are found by `PAGEMAP_SCAN` where the kernel has it, so that holes cost nothing, and their entries of
-//! `pagemap` are read: 40 ns a page. The lock of the target is held for no longer than a scan holds it. The zero page, which
+//! `pagemap` are read: 20 and 40 ns a page. The lock of the target is held for no longer than a scan holds it. The zero page, which
 //! is everybody's, is left out.
 
 use std::fs::File;

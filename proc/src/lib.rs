@@ -14,7 +14,7 @@
 //! | `PID/cgroup` | [`Proc::cgroups`] | 10 µs |
 //! | `PID/pagemap`, `PAGEMAP_SCAN` | [`Scanner::scan`] | 20–50 ns a present page; what is not mapped is free |
 //! | `PID/pagemap`, read | [`Scanner::scan`] before Linux 6.7, or for bit 56 | 40 ns a page, present or not |
-//! | `PID/pagemap` of present pages | [`FrameReader::read`] | 40 ns a present page |
+//! | `PID/pagemap` of present pages | [`FrameReader::read`] | 60 ns a present page |
 //! | `PID/smaps_rollup` | [`Proc::rollup`] | 46 ns a present page |
 //! | `PID/smaps` | [`Proc::smaps_text`] and [`smaps::entries`]; [`Scanner::scan`] where `status` is approximate | 46 ns a present page, 4 µs a mapping |
 //! | `PID/numa_maps` | [`numa_maps::lines`]; [`Placer::read`] on hosts with several nodes | 72 ns a present page, 4 µs a mapping |

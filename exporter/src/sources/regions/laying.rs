@@ -17,7 +17,7 @@ use crate::logging::chain;
 const ROUND: usize = POOLED;
 /// Rounds begin this often at most: what they find is told for a minute.
 const EVERY: Duration = Duration::from_secs(10);
-/// Entries that one reading of all processes may take: 1 GiB of pages, 10 ms.
+/// Entries that one reading of all processes may take: 1 GiB of pages, some 15 ms.
 const PAGES: u64 = 1 << 18;
 /// Runs that it may tell: 800 KiB of memory, twice that in a trace.
 const RUNS: usize = 1 << 15;

@@ -110,7 +110,18 @@ impl Scene {
 
     /// Waits until the store says of a phase what the oracle says, and goes on saying it for some panes.
     pub(crate) fn agrees(&self, phase: &Phase) {
-        until(&format!("PromQL equals the oracle in {:?}", phase.phase), || self.compare(phase));
+        // A pane from before the end of what led to the phase may look like it, and the next one not.
+        let begun = SystemTime::now();
+        let told = self.memprov.fresh(self.workload.pid(), &[], begun);
+        told.expect("memprov has read the phase");
+        let read = seconds(SystemTime::now());
+        until(&format!("PromQL equals the oracle in {:?}", phase.phase), || {
+            let pane = self.stack.api.value("max(timestamp(memprov_build_info))")?;
+            if pane < read {
+                return Err(format!("the newest pane is of {pane}, it was read until {read}"));
+            }
+            self.compare(phase)
+        });
         for _ in 0..3 {
             sleep(Duration::from_secs(1));
             self.compare(phase).expect("PromQL goes on equalling the oracle");

@@ -209,3 +209,19 @@ fn every_alert_is_a_ticket_with_a_runbook() {
     }
     assert!(alerts > 5, "{alerts} alerts");
 }
+
+/// Whoever reads of lost records finds each stream that can lose some.
+#[test]
+fn the_runbook_of_lost_evidence_knows_every_source() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).expect("a document");
+    let (metrics, runbook) = (read("docs/METRICS.md"), read("docs/runbooks/evidence-lost.md"));
+    let (_, section) = metrics.split_once("\n### memprov.source.name\n").expect("a section");
+    let section = section.split("\n### ").next().unwrap_or_default();
+    let sources = |text: &str| -> BTreeSet<String> {
+        let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+        rows.filter_map(|row| Some(row.split_once('`')?.0.to_owned())).collect()
+    };
+    let known = sources(section);
+    assert!(known.len() > 5, "{known:?}");
+    assert_eq!(known, sources(&runbook));
+}

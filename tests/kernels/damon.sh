@@ -3,7 +3,8 @@ cd /t
 tree=/sys/kernel/mm/damon/admin/kdamonds
 free=/sys/module/damon_stat/parameters/enabled
 state() { cat $tree/nr_kdamonds; }
-sample=100ms
+# The program comes around within it on a busy host, too: what is used within one interval is all that is told.
+sample=200ms
 watch() { # KIND [PROGRAM THAT RUNS IT]
 	kind=$1
 	shift
@@ -75,9 +76,7 @@ if [ -e $tree ]; then
 		leave TERM
 		echo "$kind $(state)" >>/out/damon-left
 	done
-	# Physical memory is fourteen times as much as the program has: regions take some twenty aggregations to settle on it. While
-	# frames are read, too, the program needs longer now and then to come around.
-	sample=200ms
+	# Physical memory is fourteen times as much as the program has: regions take some twenty aggregations to settle on it.
 	watch paddr
 	until memprov report --state-dir /run/damon >/dev/null 2>&1; do sleep 1; done
 	hot & hot=$!
@@ -85,7 +84,6 @@ if [ -e $tree ]; then
 	kill $hot
 	leave TERM
 	echo "paddr $(state)" >>/out/damon-left
-	sample=100ms
 	# Without BPF ours is asked. Two are watched, one of which only gets what CPU the other leaves, and each is told of by what
 	# was found of it; who calls is not seen, so that names of files tell memory apart.
 	nice -n 19 hot named & other=$!

@@ -15,7 +15,7 @@ use crate::report::Report;
 use crate::{host, otlp};
 
 /// How long a test waits for books that are closed again; many times what a machine under load needs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// `EX_UNAVAILABLE`: no daemon, or nothing to say yet.
 const UNAVAILABLE: i32 = 69;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::calls::outside;
 use crate::evidence::{Backing, Mapping, StackRef};
 use crate::identity::Extent;
+use crate::piece_map::PieceMap;
 use crate::pieces::{Origin, Piece, Traits};
 use crate::ranges::RangeSet;
 use crate::scan::contradicts;
@@ -24,7 +24,7 @@ pub(crate) struct Attach {
     /// What the list shows of a segment that begins there is of this one.
     sole: bool,
     /// What lay where it may reach, and nothing ended since: what it did not replace is still there.
-    pub(crate) under: Vec<Piece>,
+    under: PieceMap,
 }
 
 impl Attach {
@@ -32,9 +32,7 @@ impl Attach {
     pub(crate) fn shows(&self, mapping: &Mapping) -> bool {
         let same = |piece: &Piece| {
             let backing = piece.origin.as_ref().map(|origin| origin.backing);
-            piece.extent.overlaps(mapping.extent)
-                && self.began(piece)
-                && backing == Some(mapping.backing)
+            self.began(piece) && backing == Some(mapping.backing)
         };
         mapping.extent.start.checked_sub(mapping.offset) == Some(self.at)
             && is_segment(mapping.path.as_deref())
@@ -42,7 +40,7 @@ impl Attach {
             && (mapping.extent.start == self.at
                 || self.sole
                     && self.segment == Some(mapping.backing)
-                    && !self.under.iter().any(same))
+                    && !self.under.overlapping(mapping.extent).any(same))
     }
 
     /// Whether `piece` is of an object that is mapped from there on.
@@ -68,11 +66,7 @@ impl Attach {
 
     /// What is in `extent` now, something else ended.
     pub(crate) fn end(&mut self, extent: Extent) {
-        if self.under.iter().any(|piece| piece.extent.overlaps(extent)) {
-            let left =
-                |piece: Piece| outside(piece.extent, extent).map(move |rest| piece.part(rest));
-            self.under = std::mem::take(&mut self.under).into_iter().flat_map(left).collect();
-        }
+        self.under.cut(extent, &mut Vec::new());
     }
 }
 
@@ -103,12 +97,15 @@ impl Space {
         let reach = Extent { start: at, end: behind };
         let known = |p: &&Piece| !p.traits.has(Traits::DOUBTED) && p.born.end < when.begin;
         // What an earlier one could not be told from stays unknown.
-        let earlier = self.attaches.iter().flat_map(|a| a.under.iter().map(move |p| (a, p)));
-        let earlier = earlier.filter(|(a, p)| p.extent.overlaps(reach) && !a.began(p));
-        let under = earlier.map(|(_, piece)| piece);
-        let under = under.chain(self.pieces.overlapping(reach).filter(known));
+        let earlier = self
+            .attaches
+            .iter()
+            .flat_map(|a| a.under.overlapping(reach).filter(move |piece| !a.began(piece)));
         let room = PIECES - self.attaches.iter().map(|a| a.under.len()).sum::<usize>().min(PIECES);
-        let under = under.take(room).map(|p| p.part(reach)).collect();
+        let mut under = PieceMap::default();
+        for piece in earlier.chain(self.pieces.overlapping(reach).filter(known)).take(room) {
+            under.insert(piece.part(reach));
+        }
         self.open(reach, when);
         self.attaches.push(Attach {
             at,
@@ -124,6 +121,15 @@ impl Space {
     /// Attachments at such addresses are no longer what is there. What lay below them may still be.
     pub(crate) fn forget_attached(&mut self, at: impl Fn(u64) -> bool) {
         self.attaches.iter_mut().for_each(|attach| attach.ended |= at(attach.at));
+    }
+
+    /// Keeps the newest attachments, and one that ended: it tells that there were such.
+    pub(crate) fn bound_attached(&mut self, most: usize) {
+        let attaches = std::mem::take(&mut self.attaches);
+        let (ended, live): (Vec<_>, Vec<_>) = attaches.into_iter().partition(|a| a.ended);
+        let beyond = live.len().saturating_sub(most);
+        self.attaches = ended.into_iter().next_back().into_iter().collect();
+        self.attaches.extend(live.into_iter().skip(beyond));
     }
 
     /// The kernel removes every part of that attachment that lies where the attachment put it (`ksys_shmdt`).
@@ -175,7 +181,7 @@ impl Space {
         when: Span,
         younger: &RangeSet,
     ) {
-        if self.attaches.iter().any(|a| a.shows(mapping)) {
+        if self.attaches.is_empty() || self.attaches.iter().any(|a| a.shows(mapping)) {
             return;
         }
         let unseen = self.loss > self.read;
@@ -184,7 +190,7 @@ impl Space {
             for hole in younger.outside(hole) {
                 for attach in self.attaches.iter().filter(|a| a.when.end < when.begin) {
                     let born = Span { begin: attach.when.begin, end: when.end };
-                    let under = attach.under.iter().filter(|p| p.extent.overlaps(hole));
+                    let under = attach.under.overlapping(hole);
                     for piece in under.filter(|p| attach.left(p, mapping, unseen)) {
                         let part = piece.part(hole);
                         let inferred =

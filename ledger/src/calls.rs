@@ -353,7 +353,7 @@ fn page_up(end: u64) -> u64 {
 }
 
 /// The parts of `range` outside `hole`.
-pub(crate) fn outside(range: Extent, hole: Extent) -> impl Iterator<Item = Extent> {
+fn outside(range: Extent, hole: Extent) -> impl Iterator<Item = Extent> {
     let left = Extent { start: range.start, end: range.end.min(hole.start) };
     let right = Extent { start: range.start.max(hole.end), end: range.end };
     [left, right].into_iter().filter(|e| !e.is_empty())

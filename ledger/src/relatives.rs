@@ -31,7 +31,7 @@ struct Copied<'a> {
     scan: &'a Scan,
     /// By interval and offset, with the farthest offset that any piece of that interval up to this one reaches.
     pieces: Vec<(&'a Piece, u64)>,
-    /// It has common pages in a mapping that was found late, or its pages are not known.
+    /// It has common pages in a mapping that was found late or was not known then, or its pages are not known.
     lost: bool,
 }
 
@@ -93,7 +93,9 @@ impl<'a> Copied<'a> {
         }
         let has_common = |p: &Piece| scan.pages.runs(p.extent).any(|(_, state)| common(state));
         let late = scan.pieces.iter().filter(|p| p.traits.has(Traits::LATE)).any(has_common);
-        let lost = late || !scan.pages_known;
+        let mut common_pages = scan.pages.all().filter(|(_, state)| common(*state));
+        let nowhere = common_pages.any(|(extent, _)| !scan.pieces.holes(extent).is_empty());
+        let lost = late || nowhere || !scan.pages_known;
         Self { scan, pieces, lost }
     }
 

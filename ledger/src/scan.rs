@@ -226,7 +226,7 @@ impl Space {
         let older = if piece.born.begin < self.loss { Traits::INFERRED } else { 0 };
         Some(Piece {
             extent: hole,
-            born: Span { begin: self.read, end: when.end },
+            born: Span { begin: self.read.max(piece.born.begin), end: when.end },
             traits: Traits(piece.traits.0 & !Traits::PREDATES | older),
             offset: hole.start,
             ..piece.clone()

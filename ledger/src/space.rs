@@ -437,7 +437,7 @@ impl Space {
         }
         if self.displaced.len() > QUESTIONS || self.attaches.len() > QUESTIONS {
             self.displaced.clear();
-            self.attaches.truncate(QUESTIONS);
+            self.bound_attached(QUESTIONS - 1);
             self.unread = true;
         }
         while self.cleared.len() > QUESTIONS

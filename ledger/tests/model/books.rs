@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memprov_ledger::book::{ByKind, Closed, Kind, Sharing};
-use memprov_ledger::evidence::EvidenceClass;
+use memprov_ledger::evidence::{Evidence, EvidenceClass};
 use memprov_ledger::identity::{ObjectKey, PAGE, Tgid};
 use memprov_ledger::space::Space;
+use memprov_ledger::time::{MonoTime, Span};
 use proptest::proptest;
 
 use crate::call::Call;
@@ -164,26 +165,47 @@ fn bytes_of_kinds_are_apart() {
     assert_eq!(owned, expected);
 }
 
+/// Resident bytes, and how sure they are, of owners of so many pages of a process.
+fn rows(world: &World, tgid: u32, pages: u64) -> Vec<(u64, EvidenceClass)> {
+    let space = world.watch.ledger.space(Tgid(tgid)).expect("it lives");
+    let closed = world.watch.ledger.sharing().close(space).expect("it was scanned");
+    let rows = closed.rows.into_values().filter(|row| row.reserved == pages * PAGE);
+    rows.map(|row| (row.owned.rss(), row.pages)).collect()
+}
+
+#[test]
+fn a_younger_one_is_exact_where_no_older_one_has_it_mapped_and_only_there() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 4, of: None });
+    (0..4).for_each(|at| world.call(1, Call::Write { at }));
+    (2..5).for_each(|child| world.call(1, Call::Fork { child }));
+    let mut other = world.clone();
+    world.call(1, Call::Unmap { at: 0, pages: 4 });
+    world.scan_all();
+    assert_eq!(rows(&world, 2, 4), [(4 * PAGE, EvidenceClass::Exact)]);
+    assert_eq!(rows(&world, 3, 4), [(0, EvidenceClass::Inferred)]);
+    // The oldest one's scan does not know what lies where a segment may have been attached meanwhile.
+    let now = other.kernel.now;
+    let when = Span { begin: MonoTime(now), end: MonoTime(now + 300) };
+    let seen = other.kernel.scan(1, when).expect("it lives");
+    other.kernel.now += 100;
+    other.call(1, Call::AttachOver { at: 0, segment: 5, pages: 1 });
+    other.watch.apply(&Evidence::Residency(Box::new(seen)));
+    other.kernel.now += 300;
+    (2..5).for_each(|tgid| other.scan(tgid));
+    assert_eq!(rows(&other, 2, 4), [(0, EvidenceClass::Inferred)]);
+}
+
 #[test]
 fn the_oldest_of_many_is_exact_and_who_was_not_scanned_may_own_what_is_common() {
     let mut world = World::new();
     world.call(1, Call::Map { pages: 3, of: None });
     (0..3).for_each(|at| world.call(1, Call::Write { at }));
     (2..5).for_each(|child| world.call(1, Call::Fork { child }));
-    let closed = |world: &World, tgid| {
-        let space = world.watch.ledger.space(Tgid(tgid)).expect("it lives");
-        world.watch.ledger.sharing().close(space).expect("it was scanned")
-    };
-    let rows = |world: &World, tgid| -> Vec<_> {
-        let rows = closed(world, tgid).rows.into_values();
-        rows.filter(|row| row.reserved == 3 * PAGE)
-            .map(|row| (row.owned.rss(), row.pages))
-            .collect()
-    };
     // The oldest one's only list is from before it had relatives.
     world.scan(3);
-    assert_eq!(rows(&world, 3), [(0, EvidenceClass::Inferred)]);
+    assert_eq!(rows(&world, 3, 3), [(0, EvidenceClass::Inferred)]);
     world.scan_all();
-    assert_eq!(rows(&world, 1), [(3 * PAGE, EvidenceClass::Exact)]);
-    assert_eq!(rows(&world, 4), [(0, EvidenceClass::Inferred)]);
+    assert_eq!(rows(&world, 1, 3), [(3 * PAGE, EvidenceClass::Exact)]);
+    assert_eq!(rows(&world, 4, 3), [(0, EvidenceClass::Inferred)]);
 }

@@ -189,6 +189,8 @@ fn the_first_reading_says_which_mappings_are_older_than_the_watch() {
 #[test]
 fn what_grew_down_without_a_call_belongs_to_whom_it_grew_from() {
     let mut world = World::new();
+    let before = world.now();
+    world.kernel.now += 100;
     let flags = MapFlags { anonymous: true, grows_down: true, ..MapFlags::default() };
     let stack = StackRef::Known(StackId(7));
     let map = |at, pages, flags, when| {
@@ -219,6 +221,7 @@ fn what_grew_down_without_a_call_belongs_to_whom_it_grew_from() {
     {
         assert_eq!(world.watch.ask(1, page, world.now()), told, "page {page}");
     }
+    assert_eq!(world.watch.ask(1, 17, before), world.watch.ask(1, 20, before), "nothing was there");
     let other = world.watch.ask(1, 27, world.now());
     assert!(
         matches!(other, Answer::Owned { made: KERNEL, .. }),
@@ -247,6 +250,18 @@ fn segments_attached_one_below_the_other_are_each_their_callers() {
     world.call(1, Call::Unmap { at: 0, pages: 3 });
     world.call(1, Call::Attach { segment: 6, pages: 2 });
     world.check_no_wrong_answer(1, world.now());
+    world.scan(1);
+    world.check_exact(1, false);
+}
+
+#[test]
+fn a_segment_that_stays_is_known_whatever_came_and_went_before() {
+    let mut world = World::new();
+    for _ in 0..2000 {
+        world.call(1, Call::Attach { segment: 5, pages: 1 });
+        world.call(1, Call::Detach { at: 0 });
+    }
+    world.call(1, Call::Attach { segment: 6, pages: 2 });
     world.scan(1);
     world.check_exact(1, false);
 }

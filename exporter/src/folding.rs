@@ -389,7 +389,8 @@ impl Folding<'_> {
                 let related = self.fuser.ledger().has_relative(tgid);
                 let unread = |s: &Scan| s.pages_known && !s.exclusive_known;
                 let blind = related && space.scan.as_deref().is_some_and(unread);
-                if p.add(tgid) || blind && p.again(tgid) {
+                let stale = self.fuser.ledger().doubts(space);
+                if p.add(tgid) || (blind || stale) && p.again(tgid) {
                     jobs.push(self.plan.urgent(self.fuser.ledger(), tgid, now));
                 }
             }

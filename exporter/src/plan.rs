@@ -64,6 +64,8 @@ impl Plan {
             .filter(|scan| now.since(scan.when.begin) < self.max_age)
             // A scan from before a relative was known did not read what they have in common.
             .filter(|scan| scan.exclusive_known || !exclusive || !scan.pages_known)
+            // Nor does one tell what is common since, when a relative ended or wrote.
+            .filter(|_| !exclusive || space.is_none_or(|space| !ledger.doubted(space)))
             .map(|scan| scan.after);
         Job::Scan { tgid, exclusive, still, urgent: false }
     }

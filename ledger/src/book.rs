@@ -236,6 +236,7 @@ impl Sharing<'_> {
                 owned.add(kind, part.owned.get(kind));
                 joint.add(kind, part.joint.get(kind));
             }
+            row.hi += part.unsure;
             let unread = !relatives.is_empty() && !scan.exclusive_known;
             if part.guessed || unread && part.owned.get(Kind::Anon) > 0 {
                 row.pages = row.pages.max(EvidenceClass::Inferred);
@@ -303,12 +304,13 @@ impl Sharing<'_> {
                 let to = if shared { &mut part.joint } else { &mut part.owned };
                 to.add(object_kind(backing), bytes);
             } else if state.anon() {
-                let common = if scan.exclusive_known && !state.has(PageState::EXCLUSIVE) {
-                    relatives.common(piece, extent)
+                let common = if scan.exclusive_known {
+                    relatives.common(piece, extent, state)
                 } else {
                     Common::default()
                 };
                 part.guessed |= common.guessed;
+                part.unsure += common.unsure;
                 part.owned.add(Kind::Anon, bytes - common.joint);
                 part.joint.add(Kind::Anon, common.joint);
             }
@@ -368,6 +370,8 @@ pub(crate) struct Part {
     pub(crate) joint: ByKind,
     /// Whose its common anonymous pages are is not exact.
     guessed: bool,
+    /// Joint bytes that may be its own.
+    unsure: u64,
 }
 
 fn object_kind(backing: Backing) -> Kind {
@@ -415,7 +419,9 @@ fn bound_rows(scan: &Scan, astray: Astray, rows: &mut BTreeMap<Claim, Row>) {
         let found = row.owned.rss();
         let exact = row.pages == EvidenceClass::Exact;
         row.lo = if exact { found } else { found.saturating_sub(width) };
-        let most = found.saturating_add(width).saturating_add(astray.hidden);
+        // So far: what is joint and may be its own.
+        let unsure = row.hi;
+        let most = found.saturating_add(width).saturating_add(astray.hidden).saturating_add(unsure);
         row.hi = if exact { found } else { most.min(row.reserved.max(found)) };
     }
 }

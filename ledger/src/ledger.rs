@@ -39,6 +39,8 @@ pub struct Ledger {
     pub(crate) ended: VecDeque<Ended>,
     /// Processes that left a space, and when: a gap that is told later reaches back.
     left: VecDeque<(Tgid, SpaceId, MonoTime)>,
+    /// When a space last ended, by families that live.
+    departures: BTreeMap<SpaceId, MonoTime>,
     lost: BTreeMap<Stream, u64>,
     /// Streams with a gap that nobody counted.
     uncounted: BTreeSet<Stream>,
@@ -61,6 +63,7 @@ impl Ledger {
             by_tgid: HashMap::new(),
             ended: VecDeque::new(),
             left: VecDeque::new(),
+            departures: BTreeMap::new(),
             lost: BTreeMap::new(),
             uncounted: BTreeSet::new(),
             differences: Differences::default(),
@@ -123,6 +126,31 @@ impl Ledger {
     /// Live spaces of a family (copies by fork since the last exec), oldest first.
     pub fn family(&self, family: SpaceId) -> impl Iterator<Item = &Space> + '_ {
         self.spaces.values().filter(move |s| s.family == family)
+    }
+
+    /// Whether what the scan of a space tells of common pages may no longer be so: something happened in another space of
+    /// its family since, a call, a fault or an end, which its own totals do not tell. What the oldest one has is its own
+    /// anyway.
+    #[must_use]
+    pub fn doubts(&self, space: &Space) -> bool {
+        let oldest = self.family(space.family).next().is_some_and(|first| first.id == space.id);
+        !oldest && self.disturbed(space)
+    }
+
+    /// Whether it is to be scanned again for that reason. Of three and more the oldest one's pages tell whose those of
+    /// the others are.
+    #[must_use]
+    pub fn doubted(&self, space: &Space) -> bool {
+        let several = || self.family(space.family).nth(2).is_some();
+        self.doubts(space) || several() && self.disturbed(space)
+    }
+
+    fn disturbed(&self, space: &Space) -> bool {
+        let Some(scan) = &space.scan else { return false };
+        let others = self.family(space.family).filter(|other| other.id != space.id);
+        let moved = others.map(|other| other.changed.max(other.stirred)).max();
+        let left = self.departures.get(&space.family).copied();
+        moved.max(left).is_some_and(|at| at >= scan.when.begin)
     }
 
     /// Whether a scan of `tgid` has to read which pages are mapped exclusively: a relative lives.
@@ -290,6 +318,11 @@ impl Ledger {
             for child in self.spaces.values_mut().filter(|s| s.parent == Some(id)) {
                 child.parent = heir;
             }
+            if self.family(space.family).next().is_some() {
+                self.departures.insert(space.family, when.end);
+            } else {
+                self.departures.remove(&space.family);
+            }
             self.ended.push_back(Ended { space, tgid, died: when });
             if self.ended.len() > ENDED {
                 self.ended.pop_front();
@@ -319,8 +352,13 @@ impl Ledger {
     fn total(&mut self, total: &Total) {
         let space = self.read_space(total.tgid, Some(total.start), total.when);
         space.totals(total.when, total.counters);
-        let unmoved = space.scan.as_ref().is_some_and(|scan| scan.after == total.counters);
-        if unmoved && space.still_since_scan() {
+        let unmoved = space.scan.as_ref().filter(|scan| scan.after == total.counters);
+        let (id, still) = (space.id, unmoved.is_some() && space.still_since_scan());
+        let sure = |space: &Space| !self.doubts(space);
+        if still
+            && self.spaces.get(&id).is_some_and(sure)
+            && let Some(space) = self.spaces.get_mut(&id)
+        {
             space.confirmed = Some(total.when.begin);
         }
     }

@@ -19,6 +19,7 @@ use crate::space::Space;
 /// All families of two and more.
 #[derive(Debug)]
 pub(crate) struct Families<'a> {
+    ledger: &'a Ledger,
     /// Members by family, oldest first.
     members: BTreeMap<SpaceId, Vec<SpaceId>>,
     /// Scans of the members.
@@ -40,8 +41,12 @@ struct Copied<'a> {
 pub(crate) struct Relatives<'a> {
     /// Scans of those that are older.
     older: Vec<&'a Copied<'a>>,
+    /// Scans of those that are younger.
+    younger: Vec<&'a Copied<'a>>,
     /// Some older one was not scanned yet.
     unread: bool,
+    /// Something happened in another one since this one was scanned: what was common may be its own.
+    disturbed: bool,
     count: usize,
 }
 
@@ -52,10 +57,18 @@ pub(crate) struct Common {
     pub(crate) joint: u64,
     /// Not exact.
     pub(crate) guessed: bool,
+    /// How many of these bytes may be one's own all the same.
+    pub(crate) unsure: u64,
 }
 
 fn common(state: PageState) -> bool {
     state.anon() && !state.has(PageState::EXCLUSIVE)
+}
+
+/// Whether what the kernel says of the page may be said of another one: of a huge page that one entry maps it tells of all
+/// its pages what holds for the first (kernel `fs/proc/task_mmu.c`, `pagemap_pmd_range`).
+fn roughly(state: PageState) -> bool {
+    state.anon() && state.has(PageState::HUGE)
 }
 
 impl<'a> Families<'a> {
@@ -68,7 +81,7 @@ impl<'a> Families<'a> {
         let related = ledger.spaces().filter(|s| members.contains_key(&s.family));
         let copied = |s: &'a Space| Some((s.id, Copied::new(s.scan.as_deref()?)));
         let copies = related.filter_map(copied).collect();
-        Self { members, copies }
+        Self { ledger, members, copies }
     }
 
     pub(crate) fn relatives(&'a self, space: &Space) -> Relatives<'a> {
@@ -77,7 +90,10 @@ impl<'a> Families<'a> {
         let older = members[..before].iter().filter_map(|id| self.copies.get(id));
         let older: Vec<_> = older.collect();
         let unread = older.len() < before;
-        Relatives { older, unread, count: members.len().saturating_sub(1) }
+        let after = members[before..].iter().filter(|id| **id != space.id);
+        let younger = after.filter_map(|id| self.copies.get(id)).collect();
+        let disturbed = self.ledger.doubts(space);
+        Relatives { older, younger, unread, disturbed, count: members.len().saturating_sub(1) }
     }
 }
 
@@ -99,8 +115,15 @@ impl<'a> Copied<'a> {
         Self { scan, pieces, lost }
     }
 
-    /// Adds the offsets in `from..to` of an interval at which it has common pages. Whether it has any of that mapped.
-    fn common(&self, id: IntervalId, from: u64, to: u64, found: &mut Vec<(u64, u64)>) -> bool {
+    /// Adds the offsets in `from..to` of an interval at which it has pages that are `wanted`. Whether it has any of that
+    /// mapped.
+    fn find(
+        &self,
+        id: IntervalId,
+        (from, to): (u64, u64),
+        wanted: impl Fn(PageState) -> bool,
+        found: &mut Vec<(u64, u64)>,
+    ) -> bool {
         let mut first = self.pieces.partition_point(|(p, _)| (p.id, p.offset) < (id, from));
         while first > 0 && self.pieces[first - 1].0.id == id && self.pieces[first - 1].1 > from {
             first -= 1;
@@ -113,7 +136,7 @@ impl<'a> Copied<'a> {
             };
             let part = piece.extent.intersect(Extent { start: at(from), end: at(to) });
             mapped |= !part.is_empty();
-            for (run, _) in self.scan.pages.runs(part).filter(|(_, state)| common(*state)) {
+            for (run, _) in self.scan.pages.runs(part).filter(|(_, state)| wanted(*state)) {
                 found.push((piece.offset_of(run.start), piece.offset_of(run.end)));
             }
         }
@@ -132,22 +155,66 @@ impl Relatives<'_> {
         self.older.is_empty() && !self.unread
     }
 
-    /// Of the pages in `extent`, a part of `piece`, which are not exclusive: those that an older relative owns, or can
-    /// own.
-    pub(crate) fn common(&self, piece: &Piece, extent: Extent) -> Common {
+    /// Bytes that three others may have in common or more. Where only one or two have a page that is not exclusive, all of
+    /// them have the same one: whoever shares does so with another one.
+    fn crowded(&self, id: IntervalId, within: (u64, u64)) -> u64 {
+        if self.count < 3 {
+            return 0;
+        }
+        let mut edges = BTreeMap::new();
+        for other in self.older.iter().chain(&self.younger) {
+            let mut found = Vec::new();
+            other.find(id, within, |state| common(state) || roughly(state), &mut found);
+            for (from, to) in found {
+                *edges.entry(from).or_insert(0i64) += 1;
+                *edges.entry(to).or_insert(0i64) -= 1;
+            }
+        }
+        let (mut depth, mut since, mut bytes) = (0, 0, 0);
+        for (at, step) in edges {
+            if depth >= 3 {
+                bytes += at - since;
+            }
+            (depth, since) = (depth + step, at);
+        }
+        bytes
+    }
+
+    /// Of the pages in `extent`, a part of `piece`, which are all in this state: those that an older relative owns, or
+    /// can own.
+    pub(crate) fn common(&self, piece: &Piece, extent: Extent, state: PageState) -> Common {
+        let shared = common(state);
+        if !(shared || roughly(state)) {
+            return Common::default();
+        }
         // An interval that a list of mappings began may be another one in a relative.
         let unseen = piece.traits.has(Traits::UNSEEN) && !self.oldest();
         let several = self.count > 1;
         if unseen || self.unread || self.older.iter().any(|o| o.lost) {
-            return Common { joint: extent.len(), guessed: several || self.unread };
+            let guessed = several || self.unread || self.disturbed;
+            let unsure = if guessed { extent.len() } else { 0 };
+            return Common { joint: extent.len(), guessed, unsure };
         }
-        let (from, to) = (piece.offset_of(extent.start), piece.offset_of(extent.end));
-        let mut found = Vec::new();
-        let mut mapped = false;
+        let within = (piece.offset_of(extent.start), piece.offset_of(extent.end));
+        let (mut found, mut mapped) = (Vec::new(), false);
         for older in &self.older {
-            mapped |= older.common(piece.id, from, to, &mut found);
+            // Of two relatives the other one has it, whatever is said of its page.
+            mapped |= match (shared, several) {
+                (false, _) => older.find(piece.id, within, common, &mut found),
+                (true, false) => older.find(piece.id, within, PageState::anon, &mut found),
+                (true, true) => {
+                    let may = |state| common(state) || roughly(state);
+                    older.find(piece.id, within, may, &mut found)
+                }
+            };
         }
         let joint = RangeSet::union(found).bytes().min(extent.len());
-        Common { joint, guessed: several && mapped }
+        let guessed = (several || self.disturbed) && mapped;
+        let unsure = match (guessed, self.disturbed) {
+            (false, _) => 0,
+            (true, true) => joint,
+            (true, false) => joint.min(self.crowded(piece.id, within)),
+        };
+        Common { joint, guessed, unsure }
     }
 }

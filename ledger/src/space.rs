@@ -123,6 +123,8 @@ pub struct Space {
     pub(crate) attaches: Vec<Attach>,
     /// End of the newest event.
     pub(crate) changed: MonoTime,
+    /// When its totals were last found changed.
+    pub(crate) stirred: MonoTime,
     /// Before this instant events may be missing: what was born before is inferred.
     pub(crate) loss: MonoTime,
     /// The list of mappings must be read before anything is claimed.
@@ -177,6 +179,7 @@ impl Space {
             moves: VecDeque::new(),
             attaches: Vec::new(),
             changed: MonoTime(0),
+            stirred: MonoTime(0),
             loss: MonoTime(0),
             unread: true,
             listed: false,
@@ -225,6 +228,7 @@ impl Space {
             forks: VecDeque::new(),
             attaches: self.attaches.clone(),
             changed: when.end,
+            stirred: MonoTime(0),
             objects: Arc::clone(&self.objects),
             total: None,
             faults: SampledFaults::default(),
@@ -328,6 +332,9 @@ impl Space {
     pub(crate) fn totals(&mut self, when: Span, counters: Counters) {
         let faults = counters.minor_faults.saturating_add(counters.major_faults);
         self.first_faults.get_or_insert(faults);
+        if self.total.is_some_and(|(_, before)| before != counters) {
+            self.stirred = when.end;
+        }
         self.total = Some((when, counters));
     }
 

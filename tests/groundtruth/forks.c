@@ -200,7 +200,7 @@ static void preforked(void)
 	holds(me, "site_family", at, LEN, LEN);
 	for (size_t i = 0; i < WORKERS; i++) {
 		holds_alone(workers[i].pid, "site_family", at, LEN, i * MiB);
-		bounds_will_do();
+		wide_bounds_will_do();
 		joint(workers[i].pid, "anon", LEN - i * MiB);
 	}
 	stand();
@@ -210,11 +210,11 @@ static void preforked(void)
 	holds(me, "site_family", at + LEN / 2, LEN / 2, LEN / 2);
 	// The first worker wrote nothing, and has all of what was common.
 	inherits(workers[0].pid, "site_family", at, LEN, LEN / 2);
-	bounds_will_do();
+	wide_bounds_will_do();
 	joint(workers[0].pid, "anon", LEN / 2);
 	for (size_t i = 1; i < WORKERS; i++) {
 		holds_alone(workers[i].pid, "site_family", at, LEN, i * MiB);
-		bounds_will_do();
+		wide_bounds_will_do();
 	}
 	stand();
 

@@ -17,7 +17,7 @@ struct entry {
 	pid_t pid;
 	const char *site, *name, *kind;
 	size_t reserved, most, resident, hi, swapped;
-	bool has_swap, bounded;
+	bool has_swap, bounded, wide;
 	int sharers;
 };
 
@@ -79,7 +79,7 @@ void phase(const char *name)
 			continue;
 		}
 		e->reserved = e->most = e->resident = e->swapped = 0;
-		e->has_swap = e->bounded = false;
+		e->has_swap = e->bounded = e->wide = false;
 		i++;
 	}
 }
@@ -167,6 +167,11 @@ void bounds_will_do(void)
 	last->bounded = true;
 }
 
+void wide_bounds_will_do(void)
+{
+	last->wide = true;
+}
+
 void shared(const char *site, const char *name, size_t resident, int sharers)
 {
 	for (size_t i = 0; i < count;)
@@ -226,6 +231,8 @@ static void put_entry(const struct entry *e)
 		put(",\"swapped\":%zu", e->swapped);
 	if (e->bounded)
 		put(",\"inferred\":true");
+	if (e->wide)
+		put(",\"wide\":true");
 	put("}");
 }
 

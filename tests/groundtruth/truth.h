@@ -51,6 +51,8 @@ void died(pid_t pid);
 void also_named(const char *part_of_name);
 void swapped(size_t bytes);
 void bounds_will_do(void);
+// And however far apart they are: of many relatives it is not known who has what in common.
+void wide_bounds_will_do(void);
 // An object mapped by `sharers` spaces, `resident` bytes of it in any of them; found by site or by
 // part of its name.
 void shared(const char *site, const char *name, size_t resident, int sharers);

@@ -198,9 +198,20 @@ fn owner(said: &Statement, late: bool, report: &Report, wrong: &mut Vec<String>)
         }
     };
     check("reserved", |r| r.reserved.as_ref(), said.reserved.unwrap_or(0), late);
+    if said.wide {
+        return within("resident", said, sum(rows.iter().map(|row| row.resident.as_ref())), wrong);
+    }
     check("resident", |r| r.resident.as_ref(), said.resident, late || said.inferred);
     if let Some(swapped) = said.swapped {
         check("swapped", |r| r.swapped.as_ref(), swapped, late);
+    }
+}
+
+/// Bounds that hold the truth, however far apart; what is told is no more than that.
+fn within(what: &str, said: &Statement, sum: Option<Sum>, wrong: &mut Vec<String>) {
+    let truth = said.resident;
+    if !sum.as_ref().is_some_and(|s| s.lo <= truth && truth <= s.hi && s.bytes <= truth) {
+        wrong.push(format!("{} {what}: {}, the truth is {truth}", label(said), show(sum.as_ref())));
     }
 }
 

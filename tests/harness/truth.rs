@@ -62,6 +62,9 @@ pub struct Statement {
     /// Bounds that hold the truth are enough for `resident`.
     #[serde(default)]
     pub inferred: bool,
+    /// And however far apart they are.
+    #[serde(default)]
+    pub wide: bool,
 }
 
 impl Statement {

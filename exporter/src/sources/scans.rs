@@ -95,7 +95,12 @@ impl Thread {
 
     fn take(&mut self, job: Job) {
         match job {
-            Job::Scan { urgent: true, .. } => self.queue.push_front(job),
+            // Behind those that are urgent, too: relatives are asked for oldest first.
+            Job::Scan { urgent: true, .. } => {
+                let urgent = |job: &&Job| matches!(job, Job::Scan { urgent: true, .. });
+                let at = self.queue.iter().take_while(urgent).count();
+                self.queue.insert(at, job);
+            }
             Job::Scan { .. } | Job::List { .. } => self.queue.push_back(job),
             Job::Budget(fraction) => self.budget = Budget::new(fraction, BURST, clock::now()),
         }

@@ -1,15 +1,17 @@
 //! Conservation: books close, rows add up to them, and over all spaces nothing is counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use memprov_ledger::book::{ByKind, Closed, Kind, Sharing};
 use memprov_ledger::evidence::{Evidence, EvidenceClass};
 use memprov_ledger::identity::{ObjectKey, PAGE, Tgid};
+use memprov_ledger::pages::PageState;
 use memprov_ledger::space::Space;
 use memprov_ledger::time::{MonoTime, Span};
 use proptest::proptest;
 
-use crate::call::Call;
+use crate::call::{Call, extent};
 use crate::kernel::{Present, Stuff};
 use crate::long::{cases, history, next};
 use crate::watch::World;
@@ -208,4 +210,56 @@ fn the_oldest_of_many_is_exact_and_who_was_not_scanned_may_own_what_is_common() 
     world.scan_all();
     assert_eq!(rows(&world, 1, 3), [(3 * PAGE, EvidenceClass::Exact)]);
     assert_eq!(rows(&world, 4, 3), [(0, EvidenceClass::Inferred)]);
+}
+
+#[test]
+fn what_a_relative_did_makes_an_unmoved_scan_doubtful() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 4, of: None });
+    (0..4).for_each(|at| world.call(1, Call::Write { at }));
+    world.call(1, Call::Fork { child: 2 });
+    world.scan_all();
+    (0..2).for_each(|at| world.call(2, Call::Write { at }));
+    world.call(2, Call::Fork { child: 3 });
+    world.scan_all();
+    // What was common with the one that ends is its parent's alone: none of the parent's totals moves.
+    world.call(3, Call::Exit);
+    world.kernel.now += 10;
+    world.total(2);
+    let space = world.watch.ledger.space(Tgid(2)).expect("it lives");
+    assert_eq!(space.confirmed, None);
+    assert_eq!(rows(&world, 2, 4), [(0, EvidenceClass::Inferred)]);
+    world.scan(2);
+    assert_eq!(rows(&world, 2, 4), [(2 * PAGE, EvidenceClass::Exact)]);
+    world.total(2);
+    let space = world.watch.ledger.space(Tgid(2)).expect("it lives");
+    assert!(space.confirmed.is_some(), "now all stands still");
+}
+
+#[test]
+fn a_page_in_one_huge_entry_is_not_told_by_what_holds_for_the_first() {
+    let mut world = World::new();
+    world.call(1, Call::Map { pages: 4, of: None });
+    (0..4).for_each(|at| world.call(1, Call::Write { at }));
+    world.call(1, Call::Fork { child: 2 });
+    let read = |world: &mut World, tgid, first: u8, rest: u8| {
+        let mut seen = world.kernel.scan(tgid, world.now()).expect("it lives");
+        let states = [(extent(0, 1), PageState(first)), (extent(1, 3), PageState(rest))];
+        let others = seen.pages.iter().flat_map(|pages| pages.all());
+        let others = others.filter(|(at, _)| !extent(0, 4).overlaps(*at));
+        seen.pages = Some(Arc::new(states.into_iter().chain(others).collect()));
+        world.watch.apply(&Evidence::Residency(Box::new(seen)));
+        world.kernel.now += 10;
+    };
+    const ONE: u8 = PageState::PRESENT | PageState::HUGE | PageState::EXCLUSIVE;
+    const OWN: u8 = PageState::PRESENT | PageState::EXCLUSIVE;
+    // One of them wrote the first page, and has small entries since: the other one's huge entry tells of all what is true of
+    // the first.
+    read(&mut world, 1, ONE, ONE);
+    read(&mut world, 2, OWN, PageState::PRESENT);
+    assert_eq!(rows(&world, 2, 4), [(PAGE, EvidenceClass::Exact)]);
+    read(&mut world, 1, OWN, PageState::PRESENT);
+    read(&mut world, 2, ONE, ONE);
+    assert_eq!(rows(&world, 1, 4), [(4 * PAGE, EvidenceClass::Exact)]);
+    assert_eq!(rows(&world, 2, 4), [(PAGE, EvidenceClass::Exact)]);
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memprov_ledger::evidence::{Evidence, StackRef};
-use memprov_ledger::identity::{IntervalId, Tgid};
+use memprov_ledger::evidence::{Evidence, StackRef, Total};
+use memprov_ledger::identity::{IntervalId, StartTicks, Tgid};
 use memprov_ledger::ledger::Ledger;
 use memprov_ledger::pieces::{Piece, Traits};
 use memprov_ledger::resolution::Resolution;
@@ -212,6 +212,14 @@ impl World {
             self.watch.apply(&Evidence::Residency(Box::new(seen)));
         }
         self.kernel.now = begin + 30;
+    }
+
+    /// A reading of the totals alone.
+    pub(crate) fn total(&mut self, tgid: u32) {
+        let start = StartTicks(self.kernel.live[&tgid].start);
+        let (when, counters) = (self.now(), self.kernel.counters(tgid));
+        self.watch.apply(&Evidence::Total(Total { when, tgid: Tgid(tgid), start, counters }));
+        self.kernel.now += 10;
     }
 
     pub(crate) fn scan_all(&mut self) {

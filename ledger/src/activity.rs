@@ -224,8 +224,7 @@ pub(crate) fn lay(heat: &Heat, scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
         let present = if heat.frames.is_some() { len } else { all };
         for (claim, own) in own {
             let Some(row) = rows.get_mut(&claim) else { continue };
-            // A frame may lie at two addresses of one owner.
-            let cell = Cell { hits, checks, len, region, present, own: own.min(present) };
+            let cell = Cell { hits, checks, len, region, present, own };
             row.used.get_or_insert_default().cells.push(cell);
         }
     }

@@ -6,7 +6,7 @@
 //! are known has stays unknown.
 
 use crate::activity::{Heat, Segment};
-use crate::evidence::Frames;
+use crate::evidence::{Frames, Run};
 use crate::identity::Extent;
 use crate::ledger::Ledger;
 
@@ -17,7 +17,7 @@ pub struct Laid<'a> {
     pub heat: &'a Heat,
     /// Physical memory that processes kept, in order, each frame once.
     owned: Vec<Extent>,
-    /// Bytes that moved, came or went meanwhile.
+    /// Bytes that moved or went meanwhile.
     pub moved: u64,
 }
 
@@ -77,18 +77,46 @@ impl Ledger {
     }
 }
 
-/// Where in a space each segment of physical memory lies.
+/// Where in a space each segment of physical memory lies, each frame once: one that lies at several addresses counts at one
+/// of them. So there are no more places than runs and segments, whatever runs share.
 pub(crate) fn under(frames: &Frames, segments: &[Segment]) -> Vec<Vec<Extent>> {
     let mut places = vec![Vec::new(); segments.len()];
-    for run in frames.runs.iter() {
+    let mut runs: Vec<Run> = frames.runs.to_vec();
+    runs.sort_unstable_by_key(|run| (run.at, run.extent.start));
+    let mut upto = 0;
+    for run in runs {
         let physical = run.physical();
-        let from = segments.partition_point(|segment| segment.extent.end <= physical.start);
+        let fresh = Extent { start: physical.start.max(upto), end: physical.end };
+        upto = upto.max(physical.end);
+        let from = segments.partition_point(|segment| segment.extent.end <= fresh.start);
         let inside = segments.iter().skip(from).zip(places.iter_mut().skip(from));
-        for (segment, places) in inside.take_while(|(s, _)| s.extent.start < physical.end) {
-            let part = segment.extent.intersect(physical);
-            let start = run.extent.start.saturating_add(part.start - physical.start);
-            places.push(Extent::new(start, part.len()));
+        for (segment, places) in inside.take_while(|(s, _)| s.extent.start < fresh.end) {
+            let part = segment.extent.intersect(fresh);
+            if !part.is_empty() {
+                let start = run.extent.start.saturating_add(part.start - physical.start);
+                places.push(Extent::new(start, part.len()));
+            }
         }
     }
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::under;
+    use crate::activity::Segment;
+    use crate::evidence::{Frames, Run};
+    use crate::identity::Extent;
+
+    #[test]
+    fn however_many_runs_share_frames_there_are_no_more_places_than_runs_and_segments() {
+        let (number, len) = (500u64, 1000u64);
+        let run = |n| Run { extent: Extent::new(n * len, len), at: n };
+        let frames = Frames { runs: (0..number).map(run).collect(), ..Frames::default() };
+        let segment = |n| Segment { extent: Extent::new(n * 2, 2), hits: 0, checks: 1, region: 2 };
+        let segments: Vec<Segment> = (0..number).map(segment).collect();
+        let places = under(&frames, &segments).concat();
+        assert!(places.len() as u64 <= 2 * number, "{}", places.len());
+        assert_eq!(places.iter().map(|place| place.len()).sum::<u64>(), 1000, "and none is missed");
+    }
 }

@@ -22,7 +22,7 @@ fn used(world: &World) -> BTreeMap<u32, Use> {
 }
 
 /// After all that happened.
-const LATER: MonoTime = MonoTime(1 << 40);
+pub(crate) const LATER: MonoTime = MonoTime(1 << 40);
 
 /// As many aggregations as a claim needs, from `from` on: 20 checks of each region.
 fn watch(world: &mut World, tgid: Option<u32>, from: MonoTime, regions: &[(Extent, u32)]) {
@@ -41,7 +41,7 @@ fn watch(world: &mut World, tgid: Option<u32>, from: MonoTime, regions: &[(Exten
 }
 
 /// A world with two mappings of two pages each, side by side, both written; and the extents of the lower and the upper.
-fn two() -> (World, [Extent; 2]) {
+pub(crate) fn two() -> (World, [Extent; 2]) {
     let mut world = World::new();
     for _ in 0..2 {
         world.call(1, Call::Map { pages: 2, of: None });
@@ -149,6 +149,22 @@ fn what_was_not_found_while_pages_stayed_is_told_of_nobody() {
     assert_eq!(told(LATER, false, &run(at(9))), 0, "nobody watched physical memory");
     assert_eq!(told(LATER, true, &run(at(40))), 0, "nor those frames");
     assert_eq!(told(LATER, true, &run(u64::MAX)), 0, "there are no such frames");
+}
+
+#[test]
+fn a_frame_at_two_addresses_counts_once() {
+    let (_, [a, b]) = two();
+    let page = |extent: Extent, n: u64| Extent::new(extent.start + n * PAGE, PAGE);
+    let own = |places: [(Extent, u64); 2]| {
+        let (mut world, _) = two();
+        watch(&mut world, None, LATER, &[(Extent::new(at(8), 8 * PAGE), 20)]);
+        stayed(&mut world, LATER, &places.map(|(extent, frame)| Run { extent, at: at(frame) }));
+        used(&world).into_values().flat_map(|used| used.cells).map(|cell| cell.own).sum::<u64>()
+    };
+    assert_eq!(own([(page(a, 0), 9), (page(a, 1), 10)]), 2 * PAGE);
+    assert_eq!(own([(page(a, 0), 9), (page(a, 1), 9)]), PAGE, "one call mapped it twice");
+    assert_eq!(own([(page(a, 0), 9), (page(b, 0), 9)]), PAGE, "two calls mapped it");
+    assert_eq!(own([(a, 9), (b, 10)]), 3 * PAGE, "some of it");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use memprov_ledger::activity::POOLED;
 use memprov_ledger::book::Closed;
 use memprov_ledger::evidence::{
-    Access, Backing, Change, Counters, Evidence, Fault, Gap, Lifecycle, MapFlags, Mapping,
-    NodeRange, Placed, Policy, Ran, Residency, StackRef, Stream, Total,
+    Access, Activity, Backing, Change, Counters, Evidence, Fault, Frames, Gap, Lifecycle, MapFlags,
+    Mapping, NodeRange, Placed, Policy, Ran, Region, Residency, Run, StackRef, Stream, Total,
 };
 use memprov_ledger::identity::{Extent, ObjectKey, PAGE, StackId, StartTicks, Tgid};
 use memprov_ledger::ledger::Ledger;
@@ -16,6 +17,7 @@ use memprov_ledger::touch::Sample;
 use proptest::prelude::{Just, Strategy, any, prop};
 use proptest::{prop_oneof, proptest};
 
+use crate::activity::{LATER, two};
 use crate::long::cases;
 
 /// Numbers where arithmetic goes wrong, and a few pages that meet each other.
@@ -193,6 +195,44 @@ pub(crate) fn placed(base: u64) -> impl Strategy<Value = Placed> {
         .prop_map(|(when, tgid, ranges, drawn, ran)| Placed { when, tgid, ranges, drawn, ran })
 }
 
+/// Extents in order most of the time.
+fn extents() -> impl Strategy<Value = Vec<Extent>> {
+    (prop::collection::vec(number(), 0..10), any::<bool>()).prop_map(|(mut edges, sort)| {
+        if sort {
+            edges.sort_unstable();
+            edges.dedup();
+        }
+        let pair = |pair: &[u64; 2]| Extent { start: pair[0], end: pair[1] };
+        edges.as_chunks::<2>().0.iter().map(pair).collect()
+    })
+}
+
+fn activity() -> impl Strategy<Value = Activity> {
+    let checks = prop_oneof![9 => 1u32..20, 1 => any::<u32>()];
+    (span(), 0u32..2, prop::option::of(tgid()), checks, extents(), number()).prop_map(
+        |(when, monitor, tgid, checks, extents, hits)| {
+            let hits = u32::try_from(hits % 24).unwrap_or(0).min(checks);
+            let region = |extent| Region { extent, hits, age: 0 };
+            let regions = extents.into_iter().map(region).collect();
+            Activity { when, monitor, tgid, checks, regions }
+        },
+    )
+}
+
+/// While all lasts, most of the time.
+fn frames() -> impl Strategy<Value = Frames> {
+    let always = Span { begin: MonoTime(0), end: MonoTime(u64::MAX) };
+    let when = prop_oneof![3 => Just(always), 1 => span()];
+    let at = prop::collection::vec(number(), 5);
+    (when, tgid(), 0u32..2, extents(), at, number()).prop_map(
+        |(when, tgid, monitor, extents, at, moved)| {
+            let run = |(extent, at)| Run { extent, at };
+            let runs = extents.into_iter().zip(at).map(run).collect();
+            Frames { when, tgid, monitor, runs, moved }
+        },
+    )
+}
+
 fn evidence() -> impl Strategy<Value = Evidence> {
     let fault = (span(), tgid(), number(), any::<[bool; 2]>(), stack(), any::<f64>()).prop_map(
         |(when, tgid, address, [write, present], stack, probability)| {
@@ -216,6 +256,8 @@ fn evidence() -> impl Strategy<Value = Evidence> {
         3 => residency().prop_map(|seen| Evidence::Residency(Box::new(seen))),
         3 => fault,
         2 => placed(0).prop_map(|seen| Evidence::Placed(Box::new(seen))),
+        2 => activity().prop_map(|seen| Evidence::Activity(Box::new(seen))),
+        2 => frames().prop_map(|seen| Evidence::Frames(Box::new(seen))),
         1 => total,
         1 => gap,
     ]
@@ -233,6 +275,15 @@ pub(crate) fn assert_placed_within(closed: &Closed) {
     }
 }
 
+/// What a monitor found of an owner is never more than the owner has, nor than there is.
+fn assert_used_within(closed: &Closed) {
+    for used in closed.rows.values().filter_map(|row| row.used.as_ref()) {
+        assert!(used.cells.iter().all(|c| c.hits <= c.checks && c.checks > 0), "{used:?}");
+        assert!(used.cells.iter().all(|c| c.own <= c.present && c.present <= c.len), "{used:?}");
+        assert!(used.cells.iter().map(|c| c.own).sum::<u64>() <= used.present, "{used:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(cases(2000, 100_000))]
 
@@ -246,7 +297,9 @@ proptest! {
         let mut ledger = Ledger::new(MonoTime(since), Sample { seed: 1, probability: 0.5 });
         let half = evidence.len() / 2;
         for (i, evidence) in evidence.iter().enumerate() {
-            ledger.apply(evidence);
+            // Fewer of a monitor's findings claim nothing.
+            let times = if matches!(evidence, Evidence::Activity(_)) { POOLED } else { 1 };
+            (0..times).for_each(|_| ledger.apply(evidence));
             if i == half {
                 ledger.forget_before(MonoTime(forget));
             }
@@ -268,9 +321,37 @@ proptest! {
                     assert!(book.lo <= book.hi, "{book:?}");
                 }
                 assert_placed_within(&closed);
+                assert_used_within(&closed);
             }
+        }
+        for monitor in 0..2 {
+            let Some(laid) = ledger.laid(monitor) else { continue };
+            assert!(laid.segments().all(|(segment, owned)| owned <= segment.extent.len()));
         }
         let shared = sharing.shared(&spaces);
         assert!(shared.iter().all(|s| s.sharers > 1), "{shared:?}");
+    }
+    #[test]
+    fn whatever_monitors_say_of_pages_that_are_known_stays_within_them(
+        found in prop::collection::vec((activity(), frames()), 1..8),
+    ) {
+        let (mut world, [a, _]) = two();
+        let ledger = &mut world.watch.ledger;
+        let there = |extent: Extent| Extent::new(a.start.saturating_add(extent.start), extent.len());
+        for (mut seen, mut frames) in found {
+            seen.when.begin = MonoTime(seen.when.begin.0.saturating_add(LATER.0));
+            seen.tgid = seen.tgid.and(Some(Tgid(1)));
+            if seen.tgid.is_some() {
+                let moved = |region: &Region| Region { extent: there(region.extent), ..*region };
+                seen.regions = seen.regions.iter().map(moved).collect();
+            }
+            frames.tgid = Tgid(1);
+            let moved = |run: &Run| Run { extent: there(run.extent), ..*run };
+            frames.runs = frames.runs.iter().map(moved).collect();
+            (0..POOLED).for_each(|_| ledger.apply(&Evidence::Activity(Box::new(seen.clone()))));
+            ledger.apply(&Evidence::Frames(Box::new(frames)));
+            let space = ledger.space(Tgid(1)).expect("process 1 lives");
+            assert_used_within(&ledger.sharing().close(space).expect("it was scanned"));
+        }
     }
 }

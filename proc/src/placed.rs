@@ -221,11 +221,11 @@ impl Placer {
         if remembered + ticks.len() > MOST {
             self.before.clear();
         }
-        // User and kernel time of each thread are both cut to ticks, at each reading.
-        let cut = 2 * ticks.len() as u64;
+        // Times are whole ticks: what is cut off at one reading comes with the next. So one tick is allowed for, however many
+        // threads there are: those that did not run would explain any that ended.
         let most = |before: &Before| {
             let since = all.saturating_sub(before.all);
-            since.saturating_sub(known).saturating_sub(cut) <= since / GONE
+            since.saturating_sub(known) <= since.div_ceil(GONE)
         };
         let told = before.filter(most).map(|before| before.read);
         self.before.insert(tgid, Before { start, read, all, ticks });
@@ -385,10 +385,18 @@ mod tests {
         let told = |by_node: &[(u32, u64)]| Some(by_node.to_vec());
         assert_eq!(ran(1000, &[(7, 500, 0), (8, 400, 1)]), None, "nothing is before");
         assert_eq!(ran(2000, &[(7, 900, 0), (8, 1000, 1)]), told(&[(0, 400), (1, 600)]));
-        assert_eq!(ran(3000, &[(7, 1846, 0), (8, 1000, 1)]), told(&[(0, 946)]));
-        assert_eq!(ran(4000, &[(7, 2791, 0), (8, 1000, 1)]), None, "55 ticks are of nobody");
-        assert_eq!(ran(5000, &[(7, 3791, 0)]), told(&[(0, 1000)]), "the other one had not run");
-        assert_eq!(ran(6000, &[(7, 4791, 9)]), None, "no node has CPU 9");
+        assert_eq!(ran(3000, &[(7, 1850, 0), (8, 1000, 1)]), told(&[(0, 950)]));
+        assert_eq!(ran(4000, &[(7, 2799, 0), (8, 1000, 1)]), None, "51 ticks are of nobody");
+        assert_eq!(ran(5000, &[(7, 3799, 0)]), told(&[(0, 1000)]), "the other one had not run");
+        assert_eq!(ran(6000, &[(7, 4799, 9)]), None, "no node has CPU 9");
+        // Threads that do nothing explain nothing.
+        let pool = |ticks| -> Vec<(u32, u64, u32)> {
+            (8..207).map(|id| (id, 0, 1)).chain([(7, ticks, 0)]).collect()
+        };
+        ran(7000, &pool(5000));
+        assert_eq!(ran(7450, &pool(5060)), None, "390 ticks went with threads that ended");
+        assert_eq!(ran(7510, &pool(5117)), told(&[(0, 57)]));
+        assert_eq!(ran(7511, &pool(5117)), told(&[]), "a tick may have been cut");
     }
 
     #[test]

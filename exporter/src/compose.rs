@@ -154,7 +154,7 @@ impl Composer<'_> {
         let topology = Topology::of(&self.header.host.numa);
         let (known, clock) = (space.placement(), self.header.clock);
         let places = Places { known, topology: &topology, clock };
-        let heat = Some(space.heat()).filter(|heat| usage::fresh(heat, at));
+        let heat = Some(space.heat().told()).filter(|heat| usage::fresh(heat, at));
         let mut owners: Vec<OwnerRow> =
             sums.values().map(|sum| self.row(sum, &closed, (places, heat), history)).collect();
         owners.sort_by(|a, b| {
@@ -205,8 +205,7 @@ impl Composer<'_> {
             let whole = || usage::monitored(None, heat).filter(|_| fresh(heat));
             laid.and_then(|laid| usage::laid(&laid)).or_else(whole)
         });
-        let of_addresses = |heat: &Heat| fresh(heat) && heat.frames().is_none();
-        let processes = spaces.iter().filter(|space| of_addresses(space.heat()));
+        let processes = spaces.iter().filter(|space| fresh(space.heat()));
         let told = processes
             .filter_map(|s| usage::monitored(s.tgids.first().map(|tgid| tgid.0), s.heat()));
         physical.chain(told).collect()

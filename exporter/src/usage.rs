@@ -18,14 +18,11 @@ use crate::stats::{fraction, wilson};
 /// How long it is told of pages what was found of their frames: frames are read as rarely as the budget of scans wants.
 const LAID: Duration = Duration::from_secs(60);
 
-/// Whether a monitor still covers what it told of: it spoke within as long as its pooled aggregations last, twice.
+/// Whether a monitor still covers what it told of.
 #[must_use]
 pub fn fresh(heat: &Heat, at: MonoTime) -> bool {
-    heat.pooled().is_some_and(|(_, when)| {
-        let twice = 2 * when.end.since(when.begin);
-        let within = if heat.frames().is_some() { twice.max(LAID) } else { twice };
-        at.since(when.end) <= within
-    })
+    let laid = heat.frames().and_then(|_| heat.pooled());
+    heat.fresh(at) || laid.is_some_and(|(_, when)| at.since(when.end) <= LAID)
 }
 
 /// What `used` proves of an owner. `None`: no region covers any of it.

@@ -15,7 +15,7 @@ use crate::identity::Extent;
 use crate::ledger::Ledger;
 use crate::pages::PageState;
 use crate::scan::Scan;
-use crate::time::Span;
+use crate::time::{MonoTime, Span};
 
 /// Aggregations that a claim rests on at least.
 pub const POOLED: usize = 5;
@@ -30,6 +30,8 @@ pub struct Heat {
     seen: VecDeque<Arc<Activity>>,
     /// Where pages of the space lay meanwhile, if what was seen is physical memory.
     frames: Option<Arc<Frames>>,
+    /// Beside what was found of the addresses of a space: what was found of its frames.
+    laid: Option<Box<Heat>>,
 }
 
 /// A range that no edge of a region divides, and what the checks of its regions came to.
@@ -82,9 +84,8 @@ impl Use {
 impl Heat {
     /// Takes an aggregation in. Those of another monitor are another story and begin anew.
     pub(crate) fn take(&mut self, seen: &Activity) {
-        let same = |old: &Arc<Activity>| old.monitor == seen.monitor;
-        if self.frames.is_some() || self.seen.back().is_some_and(|last| !same(last)) {
-            *self = Self::default();
+        if self.seen.back().is_some_and(|last| last.monitor != seen.monitor) {
+            self.seen.clear();
         }
         self.seen.push_back(Arc::new(seen.clone()));
         let edges = |seen: &VecDeque<Arc<Activity>>| -> usize {
@@ -101,8 +102,34 @@ impl Heat {
             frames.when.begin <= seen.when.begin && seen.when.end <= frames.when.end
         };
         let seen = self.seen.iter().filter(inside).map(Arc::clone).collect();
-        let laid = Self { seen, frames: Some(Arc::new(frames.clone())) };
+        let laid = Self { seen, frames: Some(Arc::new(frames.clone())), laid: None };
         laid.pooled().is_some().then_some(laid)
+    }
+
+    /// Keeps what was found of the frames of a space beside what was found of its addresses.
+    pub(crate) fn lay(&mut self, found: Self) {
+        self.laid = Some(Box::new(found));
+    }
+
+    /// What was found of the frames of a space.
+    pub(crate) fn laid(&self) -> Option<&Self> {
+        self.laid.as_deref()
+    }
+
+    /// What is told of a space: what was found of its addresses, which says who used them; else what was found of its
+    /// frames, once that is the newer one by so much that the other is no longer fresh.
+    #[must_use]
+    pub fn told(&self) -> &Self {
+        let newer = |laid: &&Self| laid.pooled().is_some_and(|(_, when)| !self.fresh(when.end));
+        self.laid().filter(newer).unwrap_or(self)
+    }
+
+    /// Whether they still say something at an instant: until as long after them as they took, twice.
+    #[must_use]
+    pub fn fresh(&self, at: MonoTime) -> bool {
+        self.pooled().is_some_and(|(_, when)| {
+            at.since(when.end) <= when.end.since(when.begin).saturating_mul(2)
+        })
     }
 
     /// Where pages lay meanwhile, if what was seen is physical memory, laid under them.
@@ -195,6 +222,7 @@ const MONITORS: usize = 16;
 
 /// Lays segments over the pieces of a scan. A mapping that is younger than the first aggregation has no part in it.
 pub(crate) fn lay(heat: &Heat, scan: &Scan, rows: &mut BTreeMap<Claim, Row>) {
+    let heat = heat.told();
     let Some((_, when)) = heat.pooled().filter(|_| scan.pages_known) else { return };
     for piece in scan.pieces.iter() {
         if let Some(row) = rows.get_mut(&Claim::of(piece)) {

@@ -46,7 +46,7 @@ impl Ledger {
         };
         let space = self.by_tgid.get(&seen.tgid).and_then(|id| self.spaces.get_mut(id));
         if let Some(space) = space.filter(|space| space.born <= seen.when.begin) {
-            space.heat = heat;
+            space.heat.lay(heat);
         }
     }
 
@@ -55,7 +55,7 @@ impl Ledger {
     #[must_use]
     pub fn laid(&self, monitor: u32) -> Option<Laid<'_>> {
         let known = || {
-            let heats = self.spaces.values().map(|space| &space.heat);
+            let heats = self.spaces.values().filter_map(|space| space.heat.laid());
             let laid = heats.filter_map(|heat| Some((heat, heat.frames()?)));
             laid.filter(|(_, frames)| frames.monitor == monitor)
         };

@@ -168,6 +168,53 @@ fn a_frame_at_two_addresses_counts_once() {
 }
 
 #[test]
+fn findings_of_addresses_are_told_while_they_are_fresh_and_those_of_frames_else() {
+    let (_, [a, _]) = two();
+    let pooled = POOLED as u64 * 100;
+    let addresses_at = |from: u64, frames_first: bool| {
+        let (mut world, _) = two();
+        for frames in [frames_first, !frames_first] {
+            if frames {
+                watch(&mut world, None, LATER, &[(Extent::new(at(8), 8 * PAGE), 20)]);
+                stayed(&mut world, LATER, &[Run { extent: a, at: at(8) }]);
+            } else {
+                watch(&mut world, Some(1), MonoTime(from), &[(a, 3)]);
+            }
+        }
+        let used = used(&world);
+        used.values().flat_map(|used| &used.cells).map(|cell| cell.hits).collect::<Vec<_>>()
+    };
+    for frames_first in [false, true] {
+        let hits = |from: u64| addresses_at(from, frames_first);
+        assert_eq!(hits(LATER.0), [15], "at the same time");
+        assert_eq!(hits(LATER.0 + 9 * pooled), [15], "later");
+        assert_eq!(hits(LATER.0 - 2 * pooled), [15], "still fresh");
+        assert_eq!(hits(LATER.0 - 2 * pooled - 1), [100], "too old");
+    }
+}
+
+#[test]
+fn frames_are_told_of_until_enough_was_found_of_addresses() {
+    let (mut world, [a, _]) = two();
+    watch(&mut world, None, LATER, &[(Extent::new(at(8), 8 * PAGE), 20)]);
+    stayed(&mut world, LATER, &[Run { extent: a, at: at(8) }]);
+    let one = Activity {
+        when: Span { begin: LATER, end: MonoTime(LATER.0 + POOLED as u64 * 100) },
+        monitor: 78,
+        tgid: Some(Tgid(1)),
+        checks: 20,
+        regions: [Region { extent: a, hits: 3, age: 0 }].into(),
+    };
+    let mut told = Vec::new();
+    for _ in 0..POOLED {
+        world.watch.ledger.apply(&Evidence::Activity(Box::new(one.clone())));
+        told.extend(used(&world).values().flat_map(|used| &used.cells).map(|cell| cell.hits));
+        assert!(world.watch.ledger.laid(77).is_some(), "frames stay known");
+    }
+    assert_eq!(told, [100, 100, 100, 100, 15]);
+}
+
+#[test]
 fn findings_of_addresses_and_of_frames_are_not_added_up() {
     let (mut world, [a, _]) = two();
     watch(&mut world, None, LATER, &[(Extent::new(at(8), 8 * PAGE), 20)]);

@@ -2,7 +2,7 @@
 //!
 //! Present pages are found by `PAGEMAP_SCAN` where the kernel has it, so that holes cost nothing, and their entries of
 //! `pagemap` are read: 20 and 40 ns a page. The lock of the target is held for no longer than a scan holds it. The zero page, which
-//! is everybody's, is left out.
+//! is everybody's, is left out, huge or not.
 
 use std::fs::File;
 use std::io;
@@ -11,8 +11,9 @@ use memprov_ledger::evidence::Run;
 use memprov_ledger::identity::{Extent, PAGE, Tgid};
 use rustix::io::Errno;
 
+use crate::maps::{self, MapLine};
 use crate::pagemap::{entries, zero_frame};
-use crate::pagemap_scan::{self, category, scan};
+use crate::pagemap_scan::{Region, category, scan};
 use crate::procfs::Proc;
 use crate::read::{ReadError, open};
 use crate::scan::ScanOptions;
@@ -21,11 +22,13 @@ use crate::scan::ScanOptions;
 const REGIONS: usize = 1024;
 /// Addresses looked through by one call: empty page tables take time, too.
 const WINDOW: u64 = 1 << 30;
+/// What is asked of pages that are found: those in swap are found, too.
+const WANTED: u64 = category::PRESENT | category::ZERO;
 
 /// How much is read of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Most {
-    /// Entries read, at most.
+    /// Pages looked at, at most: present ones, and those in swap, which the kernel walks, too.
     pub pages: u64,
     /// Runs told, at most.
     pub runs: usize,
@@ -44,15 +47,15 @@ pub struct Lying {
 #[derive(Debug)]
 pub struct FrameReader {
     zero: Option<u64>,
-    regions: Vec<pagemap_scan::Region>,
+    regions: Vec<Region>,
     buffer: Vec<u8>,
 }
 
 impl FrameReader {
-    /// A reader.
+    /// A reader of processes of `proc`.
     #[must_use]
-    pub fn new() -> Self {
-        let zero = File::open("/proc/self/pagemap").ok().and_then(|own| zero_frame(&own));
+    pub fn new(proc: &Proc) -> Self {
+        let zero = File::open(proc.path("self/pagemap")).ok().and_then(|own| zero_frame(&own));
         Self { zero, regions: Vec::new(), buffer: Vec::new() }
     }
 
@@ -74,7 +77,8 @@ impl FrameReader {
             if sink.full {
                 break;
             }
-            self.extent(&file, *extent, &mut sink).map_err(|e| ReadError::io(&path, e))?;
+            let of = (proc, tgid);
+            self.extent(of, &file, *extent, &mut sink).map_err(|e| ReadError::io(&path, e))?;
         }
         if sink.hidden {
             return Err(ReadError::io(&path, io::Error::from(Errno::PERM)));
@@ -82,23 +86,24 @@ impl FrameReader {
         Ok(sink.lying)
     }
 
-    fn extent(&mut self, file: &File, extent: Extent, sink: &mut Sink) -> io::Result<()> {
+    fn extent(
+        &mut self,
+        (proc, tgid): (&Proc, Tgid),
+        file: &File,
+        extent: Extent,
+        sink: &mut Sink,
+    ) -> io::Result<()> {
         let options = ScanOptions::default();
-        self.regions.resize(REGIONS, pagemap_scan::Region::default());
-        let wanted = category::PRESENT | category::ZERO;
+        self.regions.resize(REGIONS, Region::default());
         let mut at = extent.start;
         while at < extent.end && !sink.full {
             let part = Extent { start: at, end: extent.end.min(at.saturating_add(WINDOW)) };
             let pages = options.pages_per_call.min(sink.most.pages);
-            let scanned = scan(file, part, wanted, pages, &mut self.regions);
+            let scanned = scan(file, part, WANTED, pages, &mut self.regions);
             let upto = match scanned {
                 Ok((found, walked)) => {
                     for region in self.regions.get(..found).unwrap_or_default() {
-                        let run = Extent { start: region.start, end: region.end };
-                        let there = region.categories & wanted == category::PRESENT;
-                        if there {
-                            sink.read(file, run, &mut self.buffer)?;
-                        }
+                        sink.take(file, *region, &mut self.buffer)?;
                     }
                     // A walk that stands still has met the end of the process.
                     if walked > at { walked } else { part.end }
@@ -106,6 +111,7 @@ impl FrameReader {
                 // Before Linux 6.7, and for a recording below another root.
                 Err(Errno::NOTTY) => {
                     let pages = sink.most.pages.saturating_mul(PAGE);
+                    sink.anonymous.get_or_insert_with(|| anonymous(proc, tgid));
                     let part = Extent { end: part.end.min(at.saturating_add(pages)), ..part };
                     sink.read(file, part, &mut self.buffer)?;
                     part.end
@@ -121,15 +127,24 @@ impl FrameReader {
     }
 }
 
-impl Default for FrameReader {
-    fn default() -> Self {
-        Self::new()
+/// Mappings of a process without an object, in order.
+fn anonymous(proc: &Proc, tgid: Tgid) -> Vec<Extent> {
+    let mut text = Vec::new();
+    if proc.map_text(tgid, &mut text).is_err() {
+        return Vec::new();
     }
+    let of_none = |line: &MapLine<'_>| {
+        (line.major, line.minor, line.inode) == (0, 0, 0) && !line.name.starts_with(b"/")
+    };
+    let lines = maps::lines(&text).flatten().filter(of_none);
+    lines.map(|line| Extent { start: line.start, end: line.end }).collect()
 }
 
 #[derive(Default)]
 struct Sink {
     zero: Option<u64>,
+    /// Where what looks like an object's is the huge zero page, if entries alone must tell.
+    anonymous: Option<Vec<Extent>>,
     /// What may still be read.
     most: Most,
     lying: Lying,
@@ -139,13 +154,30 @@ struct Sink {
 }
 
 impl Sink {
+    /// What a scan found: frames of present pages are read, all others only count.
+    fn take(&mut self, file: &File, found: Region, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let extent = Extent { start: found.start, end: found.end };
+        if found.categories & WANTED == category::PRESENT {
+            return self.read(file, extent, buffer);
+        }
+        self.most.pages = self.most.pages.saturating_sub(extent.len() / PAGE);
+        self.full |= self.most.pages == 0;
+        Ok(())
+    }
+
+    fn no_object(&self, address: u64) -> bool {
+        let anonymous = self.anonymous.as_deref().unwrap_or_default();
+        let next = anonymous.partition_point(|extent| extent.end <= address);
+        anonymous.get(next).is_some_and(|extent| extent.contains(address))
+    }
+
     /// Entries of `extent`, as far as there is room.
     fn read(&mut self, file: &File, extent: Extent, buffer: &mut Vec<u8>) -> io::Result<()> {
         let room = self.most.pages.saturating_mul(PAGE);
         let extent = Extent { end: extent.end.min(extent.start.saturating_add(room)), ..extent };
         self.most.pages -= extent.len() / PAGE;
         entries(file, extent, buffer, |address, entry| {
-            if !entry.present() || self.full {
+            if !entry.present() || self.full || entry.object() && self.no_object(address) {
                 return;
             }
             let Some(frame) = entry.frame() else {
@@ -203,8 +235,9 @@ mod tests {
     use memprov_ledger::evidence::Run;
     use memprov_ledger::identity::{Extent, PAGE, Tgid};
 
-    use super::{FrameReader, Lying, Most};
+    use super::{FrameReader, Lying, Most, Sink};
     use crate::Proc;
+    use crate::pagemap_scan::{Region, category};
 
     const MOST: Most = Most { pages: 1 << 20, runs: 1 << 16 };
 
@@ -228,7 +261,7 @@ mod tests {
 
     fn read(frames: &[u64], most: Most) -> Lying {
         let (_root, proc) = recorded(frames);
-        let mut reader = FrameReader { zero: Some(99), ..FrameReader::new() };
+        let mut reader = FrameReader { zero: Some(99), ..FrameReader::new(&proc) };
         let extents = [Extent::new(0, 4 * PAGE), Extent::new(4 * PAGE, 100 * PAGE)];
         reader.read(&proc, Tgid(7), &extents, most).unwrap()
     }
@@ -241,6 +274,17 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_like_an_objects_where_there_is_none_is_the_huge_zero_page() {
+        const OBJECT: u64 = 1 << 61;
+        let (root, proc) = recorded(&[OBJECT | 10, OBJECT | 11, 12, OBJECT | 13]);
+        let maps = "0-3000 rw-p 00000000 00:00 0 \n3000-4000 rw-s 00000000 00:01 7 /memfd:x\n";
+        std::fs::write(root.path().join("proc/7/maps"), maps).unwrap();
+        let mut reader = FrameReader::new(&proc);
+        let found = reader.read(&proc, Tgid(7), &[Extent::new(0, 4 * PAGE)], MOST).unwrap();
+        assert_eq!(found.runs, [run(2, 2, 12)]);
+    }
+
+    #[test]
     fn no_more_is_read_and_told_than_asked_for() {
         let few = read(&[10, 12, 14, 16, 18, 20], Most { pages: 5, ..MOST });
         assert_eq!((few.runs.len(), few.upto), (5, 5 * PAGE));
@@ -249,9 +293,22 @@ mod tests {
     }
 
     #[test]
+    fn pages_in_swap_are_as_many_less_to_read() {
+        let (root, _proc) = recorded(&[0, 0, 0, 13, 14, 15]);
+        let file = std::fs::File::open(root.path().join("proc/7/pagemap")).unwrap();
+        let mut sink = Sink { most: Most { pages: 5, ..MOST }, ..Sink::default() };
+        for (first, end, categories) in [(0, 3, category::SWAPPED), (3, 6, category::PRESENT)] {
+            let found = Region { start: first * PAGE, end: end * PAGE, categories };
+            assert!(!sink.full);
+            sink.take(&file, found, &mut Vec::new()).unwrap();
+        }
+        assert_eq!((sink.lying.runs, sink.full), (vec![run(3, 2, 13)], true));
+    }
+
+    #[test]
     fn hidden_frames_are_an_error_and_so_is_a_process_that_is_gone() {
         let (root, proc) = recorded(&[]);
-        let mut reader = FrameReader::new();
+        let mut reader = FrameReader::new(&proc);
         let extents = [Extent::new(0, PAGE)];
         std::fs::write(root.path().join("proc/7/pagemap"), (1u64 << 63).to_ne_bytes()).unwrap();
         assert!(reader.read(&proc, Tgid(7), &extents, MOST).unwrap_err().refused());
@@ -280,7 +337,7 @@ mod tests {
         let start = u64::try_from(memory.as_ptr().addr()).unwrap().next_multiple_of(PAGE);
         let extents = [Extent::new(start, (4 << 20) - PAGE)];
         let (proc, own) = (Proc::at(Path::new("/")), Tgid(std::process::id()));
-        let mut reader = FrameReader::new();
+        let mut reader = FrameReader::new(&proc);
         let mut look = || reader.read(&proc, own, &extents, MOST);
         let (before, after) = match (look(), look()) {
             (Ok(before), Ok(after)) => (before, after),
@@ -294,6 +351,7 @@ mod tests {
         assert_eq!(bytes(&before.runs), extents[0].len());
         let (stayed, moved) = before.stayed(&after);
         assert_eq!(bytes(&stayed) + moved, extents[0].len());
+        assert!(moved < extents[0].len() / 2, "{moved} bytes moved");
         std::hint::black_box(&memory);
     }
 }

@@ -52,7 +52,7 @@ impl Laying {
     pub(super) fn new(proc: &Proc, budget: f64) -> Self {
         Self {
             proc: proc.clone(),
-            reader: FrameReader::new(),
+            reader: FrameReader::new(proc),
             budget: Budget::new(budget, BURST, clock::now()),
             cost: Duration::ZERO,
             next: MonoTime(0),

@@ -171,8 +171,9 @@ impl<R: BufRead> Recording<R> {
         // perf's clock is not the one that the timer is turned into where another was asked for.
         let clock = self.conversion.filter(|_| self.about.clock.is_none());
         let newest = cpu.and_then(|cpu| aux.newest.get(&cpu).copied());
-        // What has no time lies between operations that have one.
-        let mut since = newest.unwrap_or(self.order.here().begin);
+        // What has no time lies between operations that have one; before the first it can be of any time, whatever rounds
+        // have ended.
+        let mut since = newest.unwrap_or_default();
         let passed = (fields.0.len() as u64) < size;
         let mut missed = passed.then_some(0);
         for read in Operations::new(fields.0, begin) {

@@ -164,6 +164,28 @@ fn what_is_lost_lies_between_what_the_same_cpu_tells_before_and_after() {
 }
 
 #[test]
+fn what_a_piece_loses_before_its_first_time_can_be_older_than_the_rounds_that_ended() {
+    let round = record(68, 0, &[]);
+    let broken = [&[0x49, 0x00, 0xff][..], &load(0x5000, 0, None, 50)].concat();
+    let trace = [broken, load(0x5000, 0, None, 100)].concat();
+    for cpu in [3, NOBODY] {
+        let (at, later) = (switch(7, 1_005_000), switch(7, 1_020_000));
+        let records = [
+            about(),
+            at,
+            round.clone(),
+            later,
+            round.clone(),
+            round.clone(),
+            piece(7, cpu, &trace),
+        ];
+        let (all, tally) = read(&records);
+        assert_eq!((tally.broken, tally.accesses), (1, 1));
+        assert_eq!(gaps(&all), [(1, 0, 1_004_000)], "CPU {cpu}");
+    }
+}
+
+#[test]
 fn a_record_without_a_time_lies_behind_the_rounds_before_it_where_traces_keep_all_waiting() {
     let round = record(68, 0, &[]);
     // Too short for what its event asks for.

@@ -109,6 +109,8 @@ pub struct Sampler {
     /// Begin of the last reading.
     begun: MonoTime,
     look: MonoTime,
+    /// When the list of CPUs was read last: one that is new came later.
+    listed: MonoTime,
 }
 
 impl Sampler {
@@ -118,6 +120,7 @@ impl Sampler {
     /// # Errors
     /// When one of them cannot be opened.
     pub fn open(root: &Path, room: u32, seed: u64) -> Result<Self, SampleError> {
+        let listed = now();
         let online = open::online(root)?;
         let mut sampler = Self {
             root: root.to_owned(),
@@ -127,6 +130,7 @@ impl Sampler {
             random: Random::new(seed),
             begun: now(),
             look: now().after(LOOK),
+            listed,
         };
         for cpu in online {
             sampler.add(cpu)?;
@@ -354,7 +358,6 @@ impl Sampler {
     /// Forgets threads that ended, begins on CPUs that came and ends on those that went. What ran on a new one until now
     /// nobody saw.
     fn look_around(&mut self, begun: MonoTime, out: &mut Vec<Evidence>) {
-        let before = MonoTime(self.look.0.saturating_sub(nanos(LOOK)));
         self.look = begun.after(LOOK);
         let processes: Vec<Tgid> = self.state.watched.keys().copied().collect();
         for tgid in processes {
@@ -368,6 +371,7 @@ impl Sampler {
         }
         // What cannot be read now is looked at again.
         let Ok(online) = open::online(&self.root) else { return };
+        let before = std::mem::replace(&mut self.listed, begun);
         if self.cpus.keys().eq(&online) {
             return;
         }

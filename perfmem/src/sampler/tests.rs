@@ -98,6 +98,22 @@ fn a_cpu_that_came_is_tried_until_all_events_open_there_and_is_a_gap_meanwhile()
 }
 
 #[test]
+fn while_the_list_of_cpus_cannot_be_read_the_gap_of_one_that_came_grows() {
+    let root = root("0");
+    let Some(mut sampler) = sampler(root.path()) else { return };
+    let last = now();
+    let mut out = Vec::new();
+    sampler.look_around(last, &mut out);
+    fs::remove_file(root.path().join("sys/devices/system/cpu/online")).unwrap();
+    sampler.look_around(last.after(LOOK), &mut out);
+    sampler.look_around(last.after(2 * LOOK), &mut out);
+    assert_eq!(out, []);
+    bring(root.path(), "0-1");
+    sampler.look_around(last.after(3 * LOOK), &mut out);
+    assert!(matches!(&out[..], [Evidence::Gap(gap)] if gap.when.begin == last), "{last:?} {out:?}");
+}
+
+#[test]
 fn a_process_is_forgotten_when_it_is_gone_and_not_when_its_threads_cannot_be_listed() {
     let root = root("0");
     let Some(mut sampler) = sampler(root.path()) else { return };

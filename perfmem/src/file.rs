@@ -9,6 +9,7 @@ mod aux;
 mod bytes;
 mod features;
 mod header;
+mod losses;
 mod open;
 mod order;
 mod stream;
@@ -28,6 +29,7 @@ use bytes::Bytes;
 pub use features::{About, ClockData};
 use header::Header;
 pub use header::{Attribute, HeaderError};
+use losses::Losses;
 pub use open::FileError;
 use order::Order;
 pub use stream::StreamError;
@@ -67,7 +69,7 @@ pub struct Tally {
     pub broken: u64,
     /// The first of them, with their places in the file.
     pub places: Vec<(u64, ParseError)>,
-    /// That the kernel had no room for when it recorded.
+    /// That the kernel had no room for when it recorded, or lost before that: each once, whether it or perf tells of them.
     pub lost: u64,
     /// Older than what was in order before: perf's rounds did not hold.
     pub late: u64,
@@ -130,6 +132,7 @@ pub struct Recording<R = BufReader<File>> {
     /// Hardware traces, and their clock.
     aux: Option<Aux>,
     conversion: Option<Conversion>,
+    losses: Losses,
     tally: Tally,
     record: Vec<u8>,
     /// Place of `record` where it was read and not taken in.
@@ -166,6 +169,7 @@ impl<R: BufRead> Recording<R> {
             threads: Threads::default(),
             aux: None,
             conversion: None,
+            losses: Losses::default(),
             tally: Tally { features: header.broken, ..Tally::default() },
             record: Vec::new(),
             pending: None,
@@ -337,11 +341,11 @@ impl<R: BufRead> Recording<R> {
             let (since, lost) = self.unread();
             return self.order.push(since, SIZE, lost);
         };
-        let (format, kind) = (event.attribute.format, event.kind);
+        let (attribute, kind) = (event.attribute, event.kind);
         let unread = self.unread();
         let record = std::mem::take(&mut self.record);
-        let held = match record::parse(&record, format) {
-            Ok(parsed) => self.read_record(parsed, kind, format.sample_type),
+        let held = match record::parse(&record, attribute.format) {
+            Ok(parsed) => self.read_record(parsed, kind, attribute),
             Err(error) => {
                 self.broken(offset, error);
                 Some(unread)
@@ -362,7 +366,7 @@ impl<R: BufRead> Recording<R> {
         &mut self,
         mut record: Record<'_>,
         kind: Kind,
-        sample_type: u64,
+        attribute: Attribute,
     ) -> Option<(MonoTime, Held)> {
         let cpu = record.trailer.cpu;
         let (time, cpu) = match &record.body {
@@ -376,11 +380,21 @@ impl<R: BufRead> Recording<R> {
         }
         let here = self.order.here();
         let held = match &record.body {
-            Body::Sample(sample) => self.sampled(sample, kind, sample_type),
+            Body::Sample(sample) => self.sampled(sample, kind, attribute.format.sample_type),
+            Body::LostSamples(count) if time.is_none() => {
+                let (samples, mappings) = self.losses.count(*count, attribute.sideband);
+                self.tally.lost = self.tally.lost.saturating_add(samples);
+                // At any time: it is of all that was recorded.
+                let since = MonoTime::default();
+                (samples > 0).then_some(Held::Lost { since, samples, mappings })
+            }
             Body::Lost(count) | Body::LostSamples(count) => {
+                // What was lost before the ring is in no count of what found no room there.
+                let ring = matches!(record.body, Body::Lost(_));
+                self.losses.hear(if ring { *count } else { 0 });
                 self.tally.lost = self.tally.lost.saturating_add(*count);
                 let since = cpu.and_then(|cpu| self.cpus.get(&cpu).copied()).unwrap_or_default();
-                Some(Held::Lost { since, samples: *count, mappings: true })
+                Some(Held::Lost { since, samples: *count, mappings: ring })
             }
             Body::Throttle | Body::Unthrottle => {
                 self.tally.throttled += u64::from(record.body == Body::Throttle);

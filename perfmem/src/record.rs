@@ -30,6 +30,8 @@ const COMM_EXEC: u16 = 1 << 13;
 /// `PERF_RECORD_MISC_SWITCH_OUT`.
 const SWITCH_OUT: u16 = 1 << 13;
 const MMAP_DATA: u16 = COMM_EXEC;
+/// `PERF_RECORD_MISC_LOST_SAMPLES_BPF`: perf's own filter dropped them, as it was asked to (`tools/lib/perf/include/perf/event.h`).
+const FILTERED: u16 = 1 << 15;
 /// `PERF_RECORD_MISC_MMAP_BUILD_ID`.
 const MMAP_BUILD_ID: u16 = 1 << 14;
 
@@ -115,6 +117,7 @@ pub enum Body<'a> {
     /// The ring had no room for this many records, of all events that write to it, since the last one that it had room for.
     Lost(u64),
     /// This many samples of the event were lost before they reached the ring: no count of what found no room has them.
+    /// Without a time it is perf's own, and such a count.
     LostSamples(u64),
     /// The event is held back: it fired too often.
     Throttle,
@@ -336,7 +339,7 @@ fn body(mut fields: Fields<'_>, misc: u16) -> Result<Body<'_>, ParseError> {
             fields.u64()?;
             Body::Lost(fields.u64()?)
         }
-        LOST_SAMPLES => Body::LostSamples(fields.u64()?),
+        LOST_SAMPLES if misc & FILTERED == 0 => Body::LostSamples(fields.u64()?),
         THROTTLE => Body::Throttle,
         UNTHROTTLE => Body::Unthrottle,
         AUX => {

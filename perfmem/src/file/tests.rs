@@ -451,3 +451,22 @@ fn ticks_of_a_clock_are_no_accesses_although_they_were_asked_for_addresses() {
     assert!(tally.accesses == 0 && tally.other_samples > 0, "{tally:?}");
     assert!(!evidence.iter().any(|e| matches!(e, Evidence::Access(_))));
 }
+
+#[test]
+fn what_a_small_ring_loses_is_counted_once_whoever_tells_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lost");
+    let to = path.to_str().unwrap();
+    let busy = ["--", "/bin/sh", "-c", "dd if=/dev/zero of=/dev/null bs=64M count=8 2>/dev/null"];
+    let event = ["record", "-q", "-m", "1", "-e", "page-faults", "-c", "1", "-d", "-o", to];
+    let Some(_) = perf(&[&event[..], &busy].concat()) else { return };
+    let Some(dump) = perf(&["report", "-D", "-i", to]).filter(|_| path.exists()) else { return };
+    let sum = |record: &str, before: &str| -> u64 {
+        let told = dump.lines().filter(|line| line.contains(record));
+        told.filter_map(|line| line.rsplit_once(before)?.1.trim().parse::<u64>().ok()).sum()
+    };
+    let (kernel, perf) = (sum("PERF_RECORD_LOST:", "lost:"), sum("PERF_RECORD_LOST_SAMPLES:", ":"));
+    let (recording, _) = evidence(&path);
+    println!("lost: {kernel} as the kernel told, {perf} as perf counted");
+    assert_eq!(recording.tally().lost, kernel.max(perf));
+}

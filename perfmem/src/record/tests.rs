@@ -84,6 +84,7 @@ fn each_kind_is_told_apart() {
     }
     assert_eq!(body(LOST, 0, &u64s(&[9, 77])), "Lost(77)");
     assert_eq!(body(LOST_SAMPLES, 0, &u64s(&[78])), "LostSamples(78)");
+    assert_eq!(body(LOST_SAMPLES, 1 << 15, &u64s(&[78])), "Other(13)", "not wanted, not lost");
     assert_eq!(body(THROTTLE, 0, &u64s(&[1, 2, 3])), "Throttle");
     assert_eq!(body(UNTHROTTLE, 0, &u64s(&[1, 2, 3])), "Unthrottle");
     let mapping = Mmap { pid: 1, tid: 2, address: 3, length: 4, offset: 5, exec: true, name: b"x" };

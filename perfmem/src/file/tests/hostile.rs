@@ -185,6 +185,35 @@ fn what_there_was_before_comes_first_and_what_is_lost_is_a_gap_since_that_cpu_sp
 }
 
 #[test]
+fn what_perf_counts_at_its_end_is_no_second_loss_and_can_be_of_any_time() {
+    let lost = |kind, misc, count: &[u64], time, id| {
+        let trailer = [u32s(&[7, 7]), u64s(&[time]), u32s(&[3, 0]), u64s(&[id])].concat();
+        record(kind, misc, &[u64s(count), trailer].concat())
+    };
+    let at_its_end = |count, id| lost(13, 0, &[count], 0, id);
+    let filtered = lost(13, 1 << 15, &[99], 0, 1);
+    let heard = [sample(PLAIN), lost(2, 0, &[1, 17], 150, 1), lost(13, 0, &[2], 160, 1)].concat();
+    let told = |counts: [u64; 2]| {
+        let records = [&heard[..], &at_its_end(counts[0], 1), &at_its_end(counts[1], 2), &filtered];
+        let (recording, evidence) = read(&file(&records.concat())).unwrap();
+        let gap = |e: &Evidence| match e {
+            Evidence::Gap(gap) => Some((gap.stream, gap.lost, gap.when.begin.0, gap.when.end.0)),
+            _ => None,
+        };
+        (evidence.iter().filter_map(gap).collect::<Vec<_>>(), recording.tally().lost)
+    };
+    let of_the_kernel = [
+        (Stream::Sideband, 0, 100, 150),
+        (Stream::Accesses, 17, 100, 150),
+        // Before the ring: no room would have kept them.
+        (Stream::Accesses, 2, 150, 160),
+    ];
+    assert_eq!(told([12, 5]), (of_the_kernel.to_vec(), 19));
+    let more = [&of_the_kernel[..], &[(Stream::Accesses, 4, 0, 160)]].concat();
+    assert_eq!(told([12, 9]), (more, 23));
+}
+
+#[test]
 fn headers_that_lie_about_sizes_are_refused_without_taking_memory() {
     let good = file(&sample(PLAIN));
     let with = |at: usize, number: u64| {

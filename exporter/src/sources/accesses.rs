@@ -209,13 +209,12 @@ impl Source {
         self.scope = (!self.options.pids.is_empty()).then(|| self.family());
         let watched =
             |tgid: &Tgid| self.scope.as_ref().is_none_or(|scope| scope.contains_key(tgid));
-        let chosen: Vec<Tgid> =
-            chosen(&self.proc, &self.options.access.faults).into_iter().filter(watched).collect();
-        self.refused.retain(|tgid| chosen.contains(tgid));
-        let wanted: Vec<Tgid> =
-            chosen.into_iter().filter(|tgid| !self.refused.contains(tgid)).collect();
+        let mut found = chosen(&self.proc, &self.options.access.faults);
+        found.living.retain(watched);
+        self.refused.retain(|tgid| found.living.contains(tgid));
+        found.living.retain(|tgid| !self.refused.contains(tgid));
         let lost = "page faults of the youngest processes are not told";
-        let wanted = self.cut.first(wanted, "access.faults", lost);
+        let wanted = self.cut.first(found, "access.faults", lost);
         let gone: Vec<Tgid> =
             self.sampler.watched().filter(|tgid| !wanted.contains(tgid)).collect();
         gone.into_iter().for_each(|tgid| self.sampler.forget(tgid));

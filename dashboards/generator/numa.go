@@ -83,8 +83,8 @@ var numa = board{
 				queries: []query{{`sum by (memprov_numa_node) (memprov_memory_placed_bytes{@r})`, "node {{memprov_numa_node}}"}},
 			},
 			{
-				title: "CPU time on other nodes than memory, by service", unit: "percentunit", kind: lines, empty: oneNode,
-				tells:   "As if each process accessed all its memory alike. Weaker than any sample of accesses.",
+				title: "CPU time on other nodes than memory, by service, at least", unit: "percentunit", kind: lines, empty: oneNode,
+				tells:   "Of all CPU time that is counted: where it is not known where memory lies, that adds nothing. As if each process accessed all its memory alike. Weaker than any sample of accesses.",
 				queries: []query{{`topk(10, memprov:placement_remote_share:ratio10m{@r, level="container"})`, "{{job}}"}},
 			},
 		}},
@@ -94,11 +94,11 @@ var numa = board{
 				queries: []query{{`topk(50, sum by (job, ` + owner + `, memprov_numa_node) (memprov_memory_placed_bytes{@r, memprov_owner_id!=""}))`, "Resident"}},
 			},
 			{
-				title: "Owners by CPU time on other nodes", unit: "short", kind: rows, empty: oneNode + owned,
-				tells: "Of the last ten minutes, in seconds: of an owner as much of its process' time as it has of the bytes.",
+				title: "Owners by CPU time on other nodes, at least", unit: "short", kind: rows, empty: oneNode + owned,
+				tells: "Of the last ten minutes, in seconds: of an owner as much of its process' time as it has of the bytes. The share is of all of its time that is counted, wherever its memory lies.",
 				queries: []query{
 					{`topk(50, sum by (job, ` + owner + `) (memprov:placement_time_remote:increase10m{@r, level="owner"}))`, "Seconds"},
-					{`sum by (job, ` + owner + `) (memprov:placement_time_remote:increase10m{@r, level="owner"}) / sum by (job, ` + owner + `) (memprov:placement_time_known:increase10m{@r, level="owner"})`, "Share"},
+					{`sum by (job, ` + owner + `) (memprov:placement_time_remote:increase10m{@r, level="owner"}) / sum by (job, ` + owner + `) (memprov:placement_time_counted:increase10m{@r, level="owner"})`, "Share"},
 				},
 			},
 		}},

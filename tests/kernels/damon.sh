@@ -16,21 +16,15 @@ leave() { # SIGNAL
 	kill -$1 $agent && wait $agent
 	cat /tmp/agent.log >>/out/damon.log
 }
-# Once it is said that there is none for such a reason, or a minute has passed.
+# It watches: it sees who maps what.
+watching() { once memprov report --state-dir /run/damon >/dev/null 2>&1; }
+# It is said that there is none for such a reason.
 refused() { # REASON
-	n=0
-	until grep -q "$1" /tmp/agent.log || [ $n -ge 60 ]; do
-		sleep 1
-		n=$((n + 1))
-	done
+	once grep -q "$1" /tmp/agent.log
 }
-# Once there is a monitor, or a minute has passed.
+monitored() { [ "$(state)" = 1 ]; }
 begun() {
-	n=0
-	until [ "$(state)" = 1 ] || [ $n -ge 60 ]; do
-		sleep 1
-		n=$((n + 1))
-	done
+	once monitored
 	sleep 1
 }
 told() { memprov report --state-dir /run/damon --output report-json --pid $hot; }
@@ -64,12 +58,7 @@ if [ -e $tree ]; then
 	fi
 	for kind in fvaddr vaddr; do
 		watch $kind
-		# Once it watches, it sees who maps what; an agent that ended is judged by what is missing then.
-		n=0
-		until memprov report --state-dir /run/damon >/dev/null 2>&1 || [ $n -ge 120 ]; do
-			sleep 1
-			n=$((n + 1))
-		done
+		watching
 		hot & hot=$!
 		ask $kind
 		kill $hot
@@ -78,7 +67,7 @@ if [ -e $tree ]; then
 	done
 	# Physical memory is fourteen times as much as the program has: regions take some twenty aggregations to settle on it.
 	watch paddr
-	until memprov report --state-dir /run/damon >/dev/null 2>&1; do sleep 1; done
+	watching
 	hot & hot=$!
 	ask paddr 40
 	kill $hot

@@ -138,6 +138,7 @@ fn programme() -> String {
         &perform("early", EARLY),
         &perform("late", LATE),
         &perform("recorded", RECORDED),
+        include_str!("once.sh"),
         include_str!("nodes.sh"),
         "charge /out/charge\n",
         include_str!("damon.sh"),

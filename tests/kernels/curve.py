@@ -35,7 +35,8 @@ def main(memprov, cache, out):
     run("cc", "-std=gnu11", "-O2", "-o", cache / "hot", HERE / "hot" / "hot.c")
     settings = f"REGIONS='{' '.join(map(str, REGIONS))}'\nSAMPLES='{' '.join(map(str, SAMPLES))}'\n"
     results = cache / "curve"
-    run(HERE / "boot", kernel, results, settings + (HERE / "curve.sh").read_text(), memprov, cache / "hot",
+    script = settings + "".join((HERE / name).read_text() for name in ("once.sh", "curve.sh"))
+    run(HERE / "boot", kernel, results, script, memprov, cache / "hot",
         env={**os.environ, "TIMEOUT": "1800"})
     with open(out, "w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")

@@ -3,6 +3,7 @@
 cd /t
 tree=/sys/kernel/mm/damon/admin/kdamonds
 told() { memprov report --state-dir /run/curve --output report-json --pid $hot 2>/dev/null; }
+touched() { told | grep -q '"touched"'; }
 # Clock ticks of the monitor's thread, and hundredths of a second since boot.
 ticks() { sed 's/.*) //' "/proc/$(cat $tree/0/pid)/stat" | awk '{ print $12 + $13 }'; }
 now() { awk '{ print int($1 * 100) }' /proc/uptime; }
@@ -13,13 +14,9 @@ for regions in $REGIONS; do
 			--set damon.watch=fvaddr --set damon.regions=$regions --set damon.sample=${sample}ms \
 			--set damon.aggregation=$((sample * 20))ms >>/out/log 2>&1 &
 		agent=$!
-		until memprov report --state-dir /run/curve >/dev/null 2>&1; do sleep 1; done
+		once memprov report --state-dir /run/curve >/dev/null 2>&1
 		hot & hot=$!
-		n=0
-		until told | grep -q '"touched"' || [ $n -ge 30 ]; do
-			sleep 1
-			n=$((n + 1))
-		done
+		once touched
 		sleep 5
 		ticks=$(ticks) now=$(now)
 		sleep 12

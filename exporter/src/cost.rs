@@ -2,12 +2,12 @@
 //!
 //! | figure | source | limits |
 //! |---|---|---|
-//! | CPU by thread | `/proc/PID/task/TID/schedstat`, the process' CPU clock | without the former all is `ended`; what threads ran between the two readings is missing there for a while |
+//! | CPU by thread | `/proc/PID/task/TID/schedstat`, the process' CPU clock | what a thread ran after it was read last is `ended`: all, without the former; what threads ran between the two readings is missing there for a while |
 //! | memory | VmRSS | a ring counts twice, as it is mapped twice |
 //! | BPF programs | the kernel's run time statistics, for [`COUNT_FOR`] every [`COUNT_EVERY`] | a sample: counting all the time would add some 40 ns to each run |
 //! | system calls | `getppid` timed before and after attaching | what is attached later by others is not in it |
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -65,8 +65,39 @@ pub struct Cost {
     counted: Option<RunTime>,
     /// CPU at the ends of the last two intervals, the older one first.
     marks: [(MonoTime, Duration); 2],
-    /// The most that was told of ended threads. It is a difference of readings, which counts on and must not fall.
-    ended: Cell<f64>,
+    spent: RefCell<Spent>,
+}
+
+/// CPU seconds that threads were read with. They count on, and must not fall with a thread that ends.
+#[derive(Debug, Default)]
+struct Spent {
+    /// By name, of threads that live and that have ended.
+    named: BTreeMap<String, f64>,
+    /// Of those that live, when they were read last.
+    living: BTreeMap<u32, f64>,
+    /// The most that was left for no name. It is a difference of readings.
+    ended: f64,
+}
+
+impl Spent {
+    /// Counts on by what living threads, each with its name, were read with now.
+    fn read(&mut self, threads: impl Iterator<Item = (u32, String, f64)>) {
+        let mut living = BTreeMap::new();
+        for (tid, name, seconds) in threads {
+            // A thread with less than it had is another one.
+            let before = self.living.get(&tid).filter(|before| **before <= seconds);
+            *self.named.entry(name).or_default() += seconds - before.unwrap_or(&0.0);
+            living.insert(tid, seconds);
+        }
+        self.living = living;
+    }
+
+    /// Those of each name, and of none where the process has `total`.
+    fn told(&mut self, total: f64) -> BTreeMap<String, f64> {
+        self.ended = self.ended.max(total - self.named.values().sum::<f64>());
+        let ended = ("ended".to_owned(), self.ended);
+        self.named.clone().into_iter().chain([ended]).collect()
+    }
 }
 
 impl Cost {
@@ -75,8 +106,7 @@ impl Cost {
     pub fn new(proc: Proc, tax: Option<Tax>, now: MonoTime) -> Self {
         let mark = (now, process_cpu());
         let tgid = Tgid(std::process::id());
-        let ended = Cell::new(0.0);
-        Self { proc, tgid, tax, counted: None, marks: [mark; 2], ended }
+        Self { proc, tgid, tax, counted: None, marks: [mark; 2], spent: RefCell::default() }
     }
 
     /// An interval ends.
@@ -103,10 +133,9 @@ impl Cost {
         now: MonoTime,
     ) -> report::Agent {
         let total = process_cpu();
-        let mut cpu_seconds = self.threads();
-        let ended = total.as_secs_f64() - cpu_seconds.values().sum::<f64>();
-        self.ended.set(ended.max(self.ended.get()));
-        cpu_seconds.insert("ended".to_owned(), self.ended.get());
+        let mut spent = self.spent.borrow_mut();
+        spent.read(self.threads());
+        let cpu_seconds = spent.told(total.as_secs_f64());
         let (since, before) = self.marks[0];
         report::Agent {
             cpu_seconds,
@@ -126,24 +155,19 @@ impl Cost {
         }
     }
 
-    /// CPU seconds of living threads, by name.
-    fn threads(&self) -> BTreeMap<String, f64> {
-        let mut seconds = BTreeMap::new();
-        for tid in self.proc.tasks(self.tgid).unwrap_or_default() {
+    /// Living threads: id, name, CPU seconds.
+    fn threads(&self) -> impl Iterator<Item = (u32, String, f64)> {
+        self.proc.tasks(self.tgid).unwrap_or_default().into_iter().filter_map(|tid| {
             let file = |name: &str| {
                 fs::read_to_string(self.proc.path(format!("{}/task/{tid}/{name}", self.tgid.0)))
                     .ok()
             };
-            // The first field is nanoseconds on a CPU (kernel Documentation/scheduler/sched-stats.rst).
-            let nanos =
-                |text: String| text.split(' ').next()?.parse().ok().map(Duration::from_nanos);
             // The first thread bears the name of the program.
-            let name = if tid == self.tgid.0 { Some("fuser".to_owned()) } else { file("comm") };
-            if let (Some(name), Some(spent)) = (name, file("schedstat").and_then(nanos)) {
-                *seconds.entry(name.trim().to_owned()).or_default() += spent.as_secs_f64();
-            }
-        }
-        seconds
+            let name = if tid == self.tgid.0 { "fuser".to_owned() } else { file("comm")? };
+            // The first field is nanoseconds on a CPU (kernel Documentation/scheduler/sched-stats.rst).
+            let nanos = file("schedstat")?.split(' ').next()?.parse().ok()?;
+            Some((tid, name.trim().to_owned(), Duration::from_nanos(nanos).as_secs_f64()))
+        })
     }
 
     fn resident(&self) -> Option<u64> {
@@ -202,13 +226,14 @@ mod tests {
         cost.told(&BTreeMap::from([("still", 3)]), Differences::default(), clock::now())
     }
 
+    fn spin() {
+        let begun = clock::thread_cpu();
+        while clock::thread_cpu() - begun < Duration::from_millis(30) {}
+    }
+
     #[test]
     fn the_seconds_of_all_threads_are_those_of_the_process_whether_they_live_or_not() {
         let cost = cost(None);
-        let spin = || {
-            let begun = clock::thread_cpu();
-            while clock::thread_cpu() - begun < Duration::from_millis(30) {}
-        };
         assert!(
             std::thread::Builder::new().name("gone".into()).spawn(spin).unwrap().join().is_ok()
         );
@@ -223,6 +248,55 @@ mod tests {
         assert!(agent.cpu_fraction.is_some_and(|f| f > 0.0));
         assert!(agent.rss_bytes.is_some_and(|bytes| bytes > 100_000));
         assert_eq!(agent.scans.skipped, BTreeMap::from([("still".to_owned(), 3)]));
+    }
+
+    #[test]
+    fn seconds_of_a_name_stay_when_a_thread_of_it_ends() {
+        let cost = cost(None);
+        let twin = || {
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let (ready, spun) = std::sync::mpsc::channel();
+            let work = move || {
+                spin();
+                ready.send(()).unwrap();
+                assert!(ended.recv().is_err());
+            };
+            let thread = std::thread::Builder::new().name("twin".into()).spawn(work).unwrap();
+            spun.recv().unwrap();
+            (end, thread)
+        };
+        let [(end, thread), (other, second)] = [twin(), twin()];
+        let before = told(&cost).cpu_seconds;
+        assert!(before["twin"] >= 0.055, "{before:?}");
+        drop(end);
+        thread.join().unwrap();
+        let one = told(&cost).cpu_seconds;
+        drop(other);
+        second.join().unwrap();
+        let none = told(&cost).cpu_seconds;
+        assert!(before["twin"] <= one["twin"] && one["twin"] <= none["twin"], "{one:?} {none:?}");
+        let sum: f64 = none.values().sum();
+        assert!(sum <= process_cpu().as_secs_f64() + 0.01, "{none:?}: nothing counts twice");
+    }
+
+    #[test]
+    fn seconds_count_on_under_the_name_that_a_thread_has_and_its_id_may_become_anothers() {
+        let mut spent = super::Spent::default();
+        let read = |spent: &mut super::Spent, threads: &[(u32, &str, f64)], total| {
+            spent.read(threads.iter().map(|(tid, name, s)| (*tid, (*name).to_owned(), *s)));
+            spent.told(total)
+        };
+        let told = |of: [(&str, f64); 3]| BTreeMap::from(of.map(|(name, s)| (name.to_owned(), s)));
+        read(&mut spent, &[(1, "new", 1.0), (2, "otlp", 8.0)], 9.0);
+        let renamed = read(&mut spent, &[(1, "scans", 3.0), (2, "otlp", 8.0)], 12.0);
+        assert_eq!(renamed["new"] + renamed["scans"], 3.0);
+        read(&mut spent, &[], 12.0);
+        let another = read(&mut spent, &[(2, "scans", 0.5)], 12.0);
+        assert_eq!((another["scans"], another["otlp"], another["ended"]), (2.5, 8.0, 1.0));
+        let mut spent = super::Spent::default();
+        read(&mut spent, &[(1, "a", 4.0), (2, "b", 1.0)], 5.0);
+        let reused = read(&mut spent, &[(1, "b", 2.0)], 7.0);
+        assert_eq!(reused, told([("a", 4.0), ("b", 3.0), ("ended", 0.0)]));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Identity {
 /// What the agent costs. Fractions are of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
-    /// CPU seconds since the start, by name of the thread; `ended` are threads that have ended.
+    /// CPU seconds since the start, by name of the thread; `ended` is what threads ran after they were read last.
     pub cpu_seconds: BTreeMap<String, f64>,
     /// CPU of all threads over the last interval or two.
     pub cpu_fraction: Option<f64>,

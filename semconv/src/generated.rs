@@ -343,7 +343,7 @@ pub mod state {
     pub const ALL: &[&str] = &[AVAILABLE, DEGRADED, UNAVAILABLE];
 }
 
-/// A thread of the agent; `ended` are all that have ended.
+/// A thread of the agent; `ended` is what threads ran after they were read last (all, where the kernel counts no threads).
 pub const THREAD: Key = Key("memprov.thread");
 
 /// Name of a systemd unit.

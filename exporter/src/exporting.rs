@@ -19,9 +19,9 @@ pub struct Exporting {
     exporter: Option<Exporter>,
     /// Exemplars as log records, where they are asked for.
     logs: Option<Exporter>,
-    /// Who sent them before: the last of them may still be under way.
-    left: Option<Exporter>,
-    /// What became of those that others sent before.
+    /// Who sent them before: some may still be under way.
+    left: Vec<Exporter>,
+    /// What became of those that others sent before, who have ended.
     before: Mirrored,
     records: Records,
     series: Shared,
@@ -36,7 +36,7 @@ impl Exporting {
     pub fn start(config: &Config, header: &Header) -> Result<Self, StartError> {
         let series = Shared::new(Accumulator::new(Options::of(config)));
         let (before, records) = (Mirrored::default(), Records::default());
-        let (exporter, logs, left, header) = (None, None, None, header.clone());
+        let (exporter, logs, left, header) = (None, None, Vec::new(), header.clone());
         let mut exporting = Self { exporter, logs, left, before, records, series, header };
         exporting.change(config)?;
         Ok(exporting)
@@ -68,9 +68,10 @@ impl Exporting {
             (None, _) => {
                 if let Some(logs) = self.logs.take() {
                     logs.leave(LAST);
-                    if let Some(left) = self.left.replace(logs) {
-                        self.before = with(self.before, &left.stats());
+                    for ended in self.left.extract_if(.., |left| left.ended()) {
+                        self.before = with(self.before, &ended.stats());
                     }
+                    self.left.push(logs);
                 }
             }
         }
@@ -111,7 +112,7 @@ impl Exporting {
     /// What became of log records so far, with what those who send them now say; `None`: none were asked for yet. Counts go
     /// on while there are none and when there are some again.
     fn mirrored(&self, now: Option<Stats>) -> Option<Mirrored> {
-        let left = self.left.as_ref().map(Exporter::stats);
+        let left = self.left.iter().map(Exporter::stats);
         let refused = self.before.refused + self.records.dropped();
         let before = Mirrored { refused, ..self.before };
         let senders: Vec<Stats> = now.into_iter().chain(left).collect();

@@ -141,6 +141,12 @@ impl Exporter {
         *self.stats.borrow()
     }
 
+    /// Whether its thread has ended, behind which nothing is counted.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Tries once more to deliver all that the feed has, for at most `within`, and ends the thread. Waits for neither.
     pub fn leave(&self, within: Duration) {
         self.orders.send_modify(|order| order.stop = Some(Instant::now() + within));

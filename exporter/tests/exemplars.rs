@@ -4,6 +4,8 @@ mod receiver;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use memprov::config::{Compression, Config, Protocol};
@@ -11,6 +13,7 @@ use memprov::exemplar::Exemplar;
 use memprov::exporting::Exporting;
 use memprov::histogram::{CYCLES, Histogram};
 use memprov::report::{AccessRow, AccessSums, Accesses, Host, Identity, Report, SCHEMA};
+use memprov::sending::Sending;
 use memprov::trace::{self, Clock, Header, Scope};
 use memprov_ledger::time::MonoTime;
 use memprov_ledger::touch::Sample;
@@ -147,4 +150,47 @@ fn exemplars_arrive_as_log_records_while_they_are_asked_for() {
     exporting.offer(&report(end.get() + 5), MonoTime(end.get() + 1_000_000_000));
     exporting.finish(MonoTime(end.get() + 2_000_000_000));
     assert_eq!(receiver.messages("/v1/logs").len(), before);
+}
+
+#[test]
+fn log_records_of_an_import_arrive_though_attempts_failed() {
+    let attempts = Arc::new(AtomicU32::new(0));
+    let receiver = Receiver::answering(move |path| {
+        let early = path == "/v1/logs" && attempts.fetch_add(1, Ordering::Relaxed) < 2;
+        if early { "503 Service Unavailable" } else { "200 OK" }
+    });
+    let mut sending = Sending::start(&config(&receiver), &header()).unwrap();
+    sending.pane(&report(5)).unwrap();
+    let told = sending.finish();
+    assert!(told.is_ok(), "{told:?}");
+    assert_eq!(receiver.messages("/v1/logs").len(), 1);
+}
+
+#[test]
+fn records_that_arrive_after_others_were_asked_for_and_not_again_are_counted() {
+    let answered = Arc::new(AtomicBool::new(false));
+    let asked = Arc::new(AtomicBool::new(false));
+    let (gate, came) = (Arc::clone(&answered), Arc::clone(&asked));
+    let receiver = Receiver::answering(move |path| {
+        if path == "/v1/logs" {
+            came.store(true, Ordering::Relaxed);
+            until("the answer", || gate.load(Ordering::Relaxed));
+        }
+        "200 OK"
+    });
+    let mut config = config(&receiver);
+    let mut exporting = Exporting::start(&config, &header()).unwrap();
+    exporting.offer(&report(5), MonoTime(1_000_000_000));
+    until("a request", || asked.load(Ordering::Relaxed));
+    for on in [false, true, false] {
+        config.export.exemplar_logs = on;
+        exporting.change(&config).unwrap();
+    }
+    answered.store(true, Ordering::Relaxed);
+    let end = Cell::new(1_000_000_000);
+    until("the count", || {
+        end.set(end.get() + 1_000_000_000);
+        exporting.offer(&report(0), MonoTime(end.get()));
+        counted(&receiver) == Some(1)
+    });
 }

@@ -4,7 +4,8 @@
 //! of the exemplar. The records of a pane are made with it. What is not delivered waits, within a bound; what finds no
 //! room is counted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::logs::v1::{ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -56,7 +57,7 @@ pub(super) fn of_pane(
 
 /// Records on their way to the client.
 #[derive(Clone, Debug, Default)]
-pub struct Records(Arc<Mutex<Waiting>>);
+pub struct Records(Arc<(Mutex<Waiting>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -66,6 +67,12 @@ struct Waiting {
     number: u64,
     under_way: bool,
     dropped: u64,
+}
+
+impl Waiting {
+    fn pending(&self) -> bool {
+        self.under_way || self.request.points() > 0
+    }
 }
 
 impl Records {
@@ -87,8 +94,17 @@ impl Records {
         self.lock().dropped
     }
 
+    /// Waits until the fate of all that was offered is known; whether it is `within` the time.
+    #[must_use]
+    pub fn settled(&self, within: Duration) -> bool {
+        let pending = |waiting: &mut Waiting| waiting.pending();
+        let waited = self.0.1.wait_timeout_while(self.lock(), within, pending);
+        let (waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        !waiting.pending()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,5 +123,6 @@ impl Feed for Records {
 
     fn settle(&mut self, _number: u64, _fate: Fate) {
         self.lock().under_way = false;
+        self.0.1.notify_all();
     }
 }

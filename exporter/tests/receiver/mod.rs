@@ -1,4 +1,4 @@
-//! A receiver of OTLP over HTTP that takes everything, for tests of the program.
+//! A receiver of OTLP over HTTP, for tests of the program.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,6 +8,9 @@ use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use prost::Message;
 use serde_json::Value;
+
+/// The status of a request that is taken.
+const TAKEN: &str = "200 OK";
 
 /// Requests that were taken, in order; and the port where they are.
 pub(crate) struct Receiver {
@@ -30,14 +33,21 @@ pub(crate) struct Point {
 impl Receiver {
     /// Takes what comes to a port of the loopback for as long as the program runs.
     pub(crate) fn start() -> Self {
+        Self::answering(|_| TAKEN)
+    }
+
+    /// The same, of what it answers with [`TAKEN`]: the answer to a path is asked for when its request has come.
+    pub(crate) fn answering(
+        answer: impl Fn(&str) -> &'static str + Clone + Send + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let requests = Arc::<Mutex<Vec<Taken>>>::default();
         let taken = Arc::clone(&requests);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let taken = Arc::clone(&taken);
-                std::thread::spawn(move || take(BufReader::new(stream), &taken));
+                let (taken, answer) = (Arc::clone(&taken), answer.clone());
+                std::thread::spawn(move || take(BufReader::new(stream), &taken, &answer));
             }
         });
         Self { port, requests }
@@ -56,7 +66,11 @@ impl Receiver {
     }
 }
 
-fn take(mut stream: BufReader<TcpStream>, taken: &Mutex<Vec<Taken>>) -> std::io::Result<()> {
+fn take(
+    mut stream: BufReader<TcpStream>,
+    taken: &Mutex<Vec<Taken>>,
+    answer: &dyn Fn(&str) -> &'static str,
+) -> std::io::Result<()> {
     loop {
         let (mut length, mut line, mut path) = (0, String::new(), String::new());
         while line != "\r\n" {
@@ -79,8 +93,11 @@ fn take(mut stream: BufReader<TcpStream>, taken: &Mutex<Vec<Taken>>) -> std::io:
         } else {
             serde_json::to_value(ExportMetricsServiceRequest::decode(&body[..]).map_err(failed)?)?
         };
-        taken.lock().expect("no panic").push((path, message));
-        stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
+        let status = answer(&path);
+        if status == TAKEN {
+            taken.lock().expect("no panic").push((path, message));
+        }
+        write!(stream.get_mut(), "HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n")?;
     }
 }
 

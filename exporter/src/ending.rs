@@ -53,7 +53,8 @@ impl Ending {
             flag::register(signal, Arc::clone(&asked))?;
         }
         if from.metadata().is_ok_and(|about| about.is_file() || about.is_dir()) {
-            return Ok(Self { path, until: Until { stop: Arc::clone(&asked), cut: asked } });
+            let until = Until { stop: Arc::clone(&asked), cut: asked, ..until };
+            return Ok(Self { path, until });
         }
         let (read, write) = io::pipe()?;
         let (woken, wake) = UnixStream::pair()?;
@@ -61,10 +62,12 @@ impl Ending {
             low_level::pipe::register(signal, wake.try_clone()?)?;
         }
         rustix::stdio::dup2_stdin(&read)?;
-        let cut = Arc::clone(&until.cut);
+        let (cut, failed) = (Arc::clone(&until.cut), Arc::clone(&until.failed));
         let copy = move || {
-            // What cannot be read any more has ended; nobody to write to has read enough.
-            drop(copy(from, write, (&woken, LAST), &cut));
+            let done = copy(from, &write, (&woken, LAST), &cut);
+            // Known before the other end sees that nothing more comes.
+            drop(done.map_err(|error| failed.set(error)));
+            drop(write);
         };
         std::thread::Builder::new().name("stdin".to_owned()).spawn(copy)?;
         Ok(Self { path: STDIN.into(), until })
@@ -78,10 +81,11 @@ fn opened(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Copies until the end, or for `last` after `woken` was; sets `cut` in the latter case, before `to` ends.
+/// Copies until the end, or for `last` after `woken` was; sets `cut` in the latter case. An error is one of `from`: nobody to
+/// write to has read enough.
 fn copy(
     mut from: File,
-    mut to: PipeWriter,
+    mut to: &PipeWriter,
     (woken, last): (&UnixStream, Duration),
     cut: &AtomicBool,
 ) -> io::Result<()> {
@@ -108,7 +112,10 @@ fn copy(
         if more {
             match from.read(&mut buffer) {
                 Ok(0) => return Ok(()),
-                Ok(read) => to.write_all(buffer.get(..read).unwrap_or_default())?,
+                Ok(read) if to.write_all(buffer.get(..read).unwrap_or_default()).is_err() => {
+                    return Ok(());
+                }
+                Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -138,7 +145,7 @@ mod tests {
         let from = File::from(OwnedFd::from(from));
         // With an end there is time for it, without one there is none.
         let last = if end.is_some() { Duration::from_secs(600) } else { Duration::ZERO };
-        let copier = std::thread::spawn(move || copy(from, to, (&woken, last), &flag));
+        let copier = std::thread::spawn(move || copy(from, &to, (&woken, last), &flag));
         let mut all = vec![0; first.len()];
         writer.write_all(first).unwrap();
         out.read_exact(&mut all).unwrap();

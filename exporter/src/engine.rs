@@ -1,6 +1,7 @@
 //! What the commands run: the daemon, the recorder, the replay, the snapshot.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -90,6 +91,7 @@ fn opened(recording: &Path) -> Result<Import, Failure> {
         if until.cut.load(Ordering::Relaxed) {
             failure.lines.insert(0, "ended by a signal before the recording began".to_owned());
         }
+        failure.lines.extend(until.failed.get().map(unread));
         failure
     })
 }
@@ -141,7 +143,12 @@ fn whole(import: &Import) -> Result<(), Failure> {
         let line = "ended by a signal before the recording was: what came until then is told";
         lines.insert(0, line.to_owned());
     }
+    lines.extend(import.failed().map(unread));
     if lines.is_empty() { Ok(()) } else { Err(Failure { exit: Exit::Failed, lines }) }
+}
+
+fn unread(error: &io::Error) -> String {
+    format!("read what comes through the pipe: {error}; what follows is not read")
 }
 
 /// The engine of this host.

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use memprov_ledger::evidence::{Evidence, EvidenceClass};
 use memprov_ledger::time::MonoTime;
@@ -40,6 +41,8 @@ pub struct Until {
     pub stop: Arc<AtomicBool>,
     /// Set once what is read ends too early.
     pub cut: Arc<AtomicBool>,
+    /// Why it does, where it cannot be read any more.
+    pub failed: Arc<OnceLock<io::Error>>,
 }
 
 impl Import {
@@ -102,6 +105,12 @@ impl Import {
     #[must_use]
     pub fn cut(&self) -> bool {
         self.cut
+    }
+
+    /// Why it did, where that is no signal.
+    #[must_use]
+    pub fn failed(&self) -> Option<&io::Error> {
+        self.until.failed.get()
     }
 
     fn read(&mut self) {

@@ -5,9 +5,11 @@ mod receiver;
 
 use std::collections::BTreeMap;
 use std::io::{PipeWriter, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use memprov::commands::Engine;
 use memprov::config::{Config, Protocol};
@@ -322,23 +324,31 @@ fn a_recording_that_nobody_takes_or_that_has_no_wall_time_is_a_failure_with_its_
 /// What these tests cannot do without.
 const NEEDED: &str = "the kernel and the program do what they are asked to";
 
+/// The program as it reads `from`.
+fn reading_of(from: impl Into<Stdio>) -> Child {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_memprov"));
+    program.args(["import", "-", "--output", "json"]).stdin(from);
+    program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect(NEEDED)
+}
+
 /// The program as it reads a pipe, and the other end.
 fn reading() -> (Child, PipeWriter) {
     let (read, write) = std::io::pipe().expect(NEEDED);
-    let mut program = Command::new(env!("CARGO_BIN_EXE_memprov"));
-    program.args(["import", "-", "--output", "json"]).stdin(read);
-    (program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect(NEEDED), write)
+    (reading_of(read), write)
 }
 
 /// Sends Ctrl-C once all that was written is read; what the program said then, and its status.
-fn interrupted(child: Child, write: PipeWriter) -> (String, String, Option<i32>) {
+fn interrupted(mut child: Child, write: PipeWriter) -> (String, String, Option<i32>) {
     let pid = Pid::from_raw(i32::try_from(child.id()).expect(NEEDED)).expect(NEEDED);
     // The thread that reads begins once signals are handled.
     let begun = || {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).expect(NEEDED);
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect(NEEDED);
         threads.count() > 1 && rustix::io::ioctl_fionread(&write).expect(NEEDED) == 0
     };
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !begun() {
+        assert_eq!(child.try_wait().expect(NEEDED), None, "it ended before it was asked to");
+        assert!(Instant::now() < deadline, "it never reads what was written");
         std::thread::sleep(Duration::from_millis(5));
     }
     kill_process(pid, Signal::INT).expect(NEEDED);
@@ -371,4 +381,23 @@ fn what_was_read_of_a_pipe_when_it_is_interrupted_is_told() {
     assert_eq!(told, serde_json::to_value(&whole[0]).unwrap());
     assert!(err.contains("memprov: ended by a signal before the recording was"), "{err}");
     assert_eq!(status, Some(1));
+}
+
+/// A socket that is closed with something unread in it fails the read of the other end, behind all that was written.
+#[test]
+fn what_was_read_before_a_read_failed_is_told_with_the_reason() {
+    let name = "quipper/perf.data.piped.header_features_aligned-6.12";
+    let recorded = recorded(name).map(|path| std::fs::read(path).expect(NEEDED));
+    let cases = [Some((Vec::new(), false)), recorded.map(|bytes| (bytes, true))];
+    for (bytes, told) in cases.into_iter().flatten() {
+        let (mut write, mut read) = UnixStream::pair().expect(NEEDED);
+        read.write_all(b"unread").expect(NEEDED);
+        let child = reading_of(OwnedFd::from(read));
+        write.write_all(&bytes).expect(NEEDED);
+        drop(write);
+        let done = child.wait_with_output().expect(NEEDED);
+        let err = String::from_utf8_lossy(&done.stderr);
+        assert!(err.contains("read what comes through the pipe: Connection reset"), "{err}");
+        assert_eq!((done.status.code(), done.stdout.is_empty()), (Some(1), !told), "{err}");
+    }
 }

@@ -29,7 +29,7 @@ pub struct Damon {
 choice! {
     /// What a monitor of our own watches.
     Watched {
-        /// The first of `fvaddr` and `vaddr` that the kernel has.
+        /// `fvaddr`; `vaddr` where the kernel has no such thing, or nobody has a large mapping.
         Auto = "auto",
         /// Large mappings of processes.
         Fvaddr = "fvaddr",

@@ -34,6 +34,10 @@ const HITS: (u32, u32) = (400, 3);
 /// even an end be made.
 const WAITED: Duration = Duration::from_secs(10);
 
+/// Why there is nothing to watch: nobody has it, or those that live have nothing large.
+const NOBODY: &str = "damon.allow names nobody that lives";
+const NOTHING: &str = "nothing of 2 MiB or more is mapped by whom damon.allow names";
+
 /// The file of the state directory that says what of a monitor is ours.
 pub const MARK: &str = "damon";
 
@@ -141,14 +145,14 @@ impl Own {
                     Vec::new()
                 }
             };
+            if targets.is_empty() {
+                continue;
+            }
             if runs && targets == self.targets {
                 self.renew = now.after(RENEW);
                 return;
             }
             self.end();
-            if targets.is_empty() {
-                break;
-            }
             match Session::begin(&self.root, &self.mark, &self.plan(operations, targets.clone())) {
                 Ok(session) => {
                     let (thread, number) = (session.thread(), targets.len());
@@ -166,7 +170,9 @@ impl Own {
                 Err(error) => failed = Some(chain(&error)),
             }
         }
-        let why = failed.unwrap_or_else(|| "damon.allow names nobody that lives".to_owned());
+        self.end();
+        let none = if chosen.is_empty() { NOBODY } else { NOTHING };
+        let why = failed.unwrap_or_else(|| none.to_owned());
         self.say(why, "no monitor of ours runs");
     }
 
@@ -264,5 +270,40 @@ pub fn clean(root: &Path, state_dir: &Path) {
         Err(error) => {
             tracing::error!(error = chain(&error), "a monitor of an earlier run cannot be ended");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memprov_ledger::time::MonoTime;
+
+    use super::{NOBODY, NOTHING, Own};
+    use crate::config::{Allow, Config, DamonMode, Watched};
+
+    /// Why no monitor runs on a kernel without DAMON, where `small` with one page of memory lives.
+    fn said(allow: &str, watch: Watched) -> String {
+        let root = tempfile::tempdir().unwrap();
+        let process = root.path().join("proc/7");
+        std::fs::create_dir_all(&process).unwrap();
+        let stat = format!("7 (small) S 1 7 7 0 -1 0 {}0 0 0\n", "0 ".repeat(40));
+        std::fs::write(process.join("stat"), stat).unwrap();
+        std::fs::write(process.join("maps"), "1000-2000 rw-p 00000000 00:00 0 \n").unwrap();
+        let mut config = Config { root: root.path().to_owned(), ..Config::default() };
+        config.damon.mode = DamonMode::Active;
+        config.damon.watch = watch;
+        config.damon.allow = Allow::try_from(allow.to_owned()).unwrap();
+        let mut own = Own::of(&config).unwrap();
+        own.turn(MonoTime(1));
+        own.said
+    }
+
+    #[test]
+    fn a_process_with_nothing_large_is_no_process_that_does_not_live_and_auto_tries_what_needs_none()
+     {
+        assert_eq!(said("comm=other", Watched::Fvaddr), NOBODY);
+        assert_eq!(said("comm=other", Watched::Auto), NOBODY);
+        assert_eq!(said("comm=small", Watched::Fvaddr), NOTHING);
+        let tried = said("comm=small", Watched::Auto);
+        assert!(![NOBODY, NOTHING].contains(&tried.as_str()), "{tried}");
     }
 }

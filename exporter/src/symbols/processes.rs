@@ -55,6 +55,10 @@ impl Process {
         }
     }
 
+    fn weight(&self) -> usize {
+        1 + self.segments.len() + self.past.len()
+    }
+
     fn find(&self, address: u64) -> Option<usize> {
         let behind = self.segments.partition_point(|s| s.extent.start <= address);
         let last = behind.checked_sub(1)?;
@@ -76,7 +80,7 @@ pub(crate) struct Processes {
     root: PathBuf,
     limit: usize,
     all: HashMap<Tgid, Process>,
-    /// Segments and processes, together.
+    /// Segments, past ones too, and processes, together.
     weight: usize,
     clock: u64,
 }
@@ -198,7 +202,9 @@ impl Processes {
     pub(crate) fn fork(&mut self, parent: Tgid, child: Tgid, when: MonoTime) {
         self.take(child);
         if let Some(parent) = self.all.get(&parent) {
-            let process = Process { since: when, used: self.clock, ..parent.clone() };
+            // No stack of the child is from when that was there.
+            let past = VecDeque::new();
+            let process = Process { since: when, used: self.clock, past, ..parent.clone() };
             self.put(child, process);
         }
     }
@@ -216,12 +222,12 @@ impl Processes {
         if hit {
             // The rest of a segment that was cut is read again, too.
             process.stale = true;
-            let before = process.segments.len();
+            let before = process.weight();
             let gone = process.segments.extract_if(first.., |s| s.extent.overlaps(extent));
             process.past.extend(gone.map(|segment| (when, segment)));
-            self.weight -= before - process.segments.len();
             let beyond = process.past.len().saturating_sub(PAST);
             process.past.drain(..beyond);
+            self.weight -= before - process.weight();
         }
     }
 
@@ -242,17 +248,53 @@ impl Processes {
 
     fn take(&mut self, tgid: Tgid) -> Option<Process> {
         let process = self.all.remove(&tgid)?;
-        self.weight -= 1 + process.segments.len();
+        self.weight -= process.weight();
         Some(process)
     }
 
     fn put(&mut self, tgid: Tgid, process: Process) {
-        self.weight += 1 + process.segments.len();
+        self.weight += process.weight();
         self.all.insert(tgid, process);
         while self.weight > self.limit {
             let others = self.all.iter().filter(|(other, _)| **other != tgid);
             let Some((&oldest, _)) = others.min_by_key(|(_, p)| p.used) else { break };
             self.take(oldest);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::{Extent, MonoTime, PAST, Process, Processes, Segment, Tgid};
+    use crate::symbols::segments::{Binding, Code};
+
+    /// A process whose list was read at 1: so many pages of code, one after the other.
+    fn process(pages: u64) -> Process {
+        let segment = |n: u64| Segment {
+            extent: Extent { start: n << 12, end: (n + 1) << 12 },
+            code: Code::Generated,
+            binding: Binding::Unbound,
+        };
+        let segments = (0..pages).map(segment).collect();
+        Process { segments, read: Some(MonoTime(1)), ..Process::new(MonoTime(0)) }
+    }
+
+    #[test]
+    fn what_is_no_longer_there_counts_and_a_child_has_none_of_it() {
+        let mut all = Processes::new(PathBuf::new(), 300);
+        let gone = Extent { start: 0, end: 100 << 12 };
+        for tgid in 1..=9 {
+            all.put(Tgid(tgid), process(100));
+            all.changed(Tgid(tgid), gone, MonoTime(2), false);
+        }
+        let kept: usize = all.all.values().map(|process| 1 + process.past.len()).sum();
+        assert_eq!((all.weight, kept), (kept, 4 * (1 + PAST)));
+        all.fork(Tgid(9), Tgid(10), MonoTime(3));
+        assert!(all.all[&Tgid(10)].past.is_empty());
+        let tgids: Vec<Tgid> = all.all.keys().copied().collect();
+        tgids.into_iter().for_each(|tgid| all.end(tgid));
+        assert_eq!(all.weight, 0);
     }
 }

@@ -255,7 +255,7 @@ impl Fuser {
         let sharing = self.ledger.sharing();
         let composer = self.composer(&sharing);
         let subjects = self.subjects(pid);
-        let now = (self.header.host.nodes, at, self.header.clock);
+        let now = (&self.header.host, at, self.header.clock);
         let told = pid.map(|_| subjects.iter().map(|space| space.id).collect());
         let report = composer.report(&subjects, &self.history, self.source, at);
         let accesses = section(&self.accesses, &self.ledger, &self.tables, told.as_ref(), now);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use memprov_perfmem::{judge, probe};
-use memprov_proc::{Node, Proc, clock};
+use memprov_proc::{Proc, clock};
 
 use crate::config::Config;
 use crate::encode::Identity;
@@ -31,8 +31,7 @@ pub fn describe(root: &Path) -> Host {
     let line = |path: &str| fs::read_to_string(root.join(path)).map(|s| s.trim().to_owned()).ok();
     let kernel = line("proc/sys/kernel/osrelease");
     let found = Proc::at(root).nodes().ok();
-    let with_memory = |node: &&Node| node.meminfo.mem_total.is_some_and(|bytes| bytes > 0);
-    let nodes = found.as_ref().map(|nodes| nodes.iter().filter(with_memory).count());
+    let nodes = found.as_ref().map(|nodes| nodes.iter().filter(|node| node.has_memory()).count());
     let nodes = nodes.and_then(|nodes| u32::try_from(nodes).ok());
     let numa = found.filter(|nodes| nodes.len() > 1).unwrap_or_default();
     let numa = numa.into_iter().map(|node| NumaNode {
@@ -101,5 +100,7 @@ mod tests {
         std::fs::write(nodes.join("online"), "0-2\n").unwrap();
         let host = describe(root.path());
         assert_eq!((host.nodes, host.numa.len()), (Some(2), 3));
+        std::fs::write(nodes.join("node1/meminfo"), "").unwrap();
+        assert_eq!(describe(root.path()).nodes, Some(3), "nothing says that it has none");
     }
 }

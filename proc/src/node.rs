@@ -18,6 +18,14 @@ pub struct Node {
     pub meminfo: Meminfo,
 }
 
+impl Node {
+    /// Whether it holds memory, which it does unless the kernel says that it has none.
+    #[must_use]
+    pub fn has_memory(&self) -> bool {
+        self.meminfo.mem_total.is_none_or(|bytes| bytes > 0)
+    }
+}
+
 /// The ids in a list such as `0-3,8` (kernel `bitmap_print_to_pagebuf`). Blank: none. `None`: not such a list, or more
 /// than 65,536 ids. Some kernels end it with a NUL.
 #[must_use]

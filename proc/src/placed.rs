@@ -18,7 +18,6 @@ use crate::clock::{now, thread_cpu};
 use crate::cost::Costs;
 use crate::maps;
 use crate::move_pages::query;
-use crate::node::Node;
 use crate::numa_maps::{self, Line};
 use crate::procfs::{Proc, parse_error};
 use crate::read::ReadError;
@@ -85,8 +84,7 @@ impl Placer {
             Err(error) if error.vanished() => return Ok(None),
             nodes => nodes?,
         };
-        let with_memory = |node: &&Node| node.meminfo.mem_total.is_none_or(|n| n > 0);
-        if nodes.iter().filter(with_memory).count() < 2 {
+        if nodes.iter().filter(|node| node.has_memory()).count() < 2 {
             return Ok(None);
         }
         let cpus = nodes.iter().flat_map(|node| node.cpus.iter().map(|cpu| (*cpu, node.id)));

@@ -16,7 +16,9 @@ use super::slot::{Outcome, Part, Slot};
 use super::sums::{Measure, Method, Sums, share_of};
 use super::tally::{Key, Resident, Tally, Whose};
 use crate::owners::{Naming, Owner};
-use crate::report::{AccessRow, AccessSums, Accesses, Located, Measured, PopulatedRow, ShareRow};
+use crate::report::{
+    AccessRow, AccessSums, Accesses, Host, Located, Measured, PopulatedRow, ShareRow,
+};
 use crate::tables::Tables;
 use crate::trace::Clock;
 use crate::wall;
@@ -144,17 +146,23 @@ fn located(sums: &Sums, slices: &[Sums], measure: Measure, method: Method) -> Lo
     row
 }
 
-/// The section; none without samples. `spaces`: of which it tells; `None`: of all. `nodes`: of the host.
+/// Whether the kernel never makes entries fault again to move pages: it counts nodes online, those without memory too
+/// (kernel `mm/mempolicy.c`, `check_numabalancing_enable`).
+fn single(host: &Host) -> bool {
+    host.nodes == Some(1) && host.numa.len() < 2
+}
+
+/// The section; none without samples. `spaces`: of which it tells; `None`: of all.
 #[must_use]
 pub fn section(
     tally: &Tally,
     ledger: &Ledger,
     tables: &Tables,
     spaces: Option<&HashSet<SpaceId>>,
-    (nodes, at, clock): (Option<u32>, MonoTime, Clock),
+    (host, at, clock): (&Host, MonoTime, Clock),
 ) -> Option<Accesses> {
     let lossless = ledger.lost().any(|lost| lost == (Stream::Accesses, 0));
-    let whole = lossless && nodes == Some(1);
+    let whole = lossless && single(host);
     let (none, images) = (BTreeSet::new(), images(tally, ledger));
     let mut rows: BTreeMap<(Option<SpaceId>, Population, String), (Owner, Sum)> = BTreeMap::new();
     let mut totals: BTreeMap<Population, Sum> = BTreeMap::new();
@@ -250,4 +258,24 @@ fn whole(weight: f64) -> u64 {
     )]
     let whole = weight.round() as u64;
     whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Host, single};
+    use crate::report::NumaNode;
+
+    #[test]
+    fn a_second_node_without_memory_is_one_between_which_the_kernel_may_move_pages() {
+        let node = |node| NumaNode { node, cpus: 1, distances: Vec::new() };
+        let host = |nodes, online| Host {
+            nodes,
+            numa: (0..online).map(node).collect(),
+            ..Host::default()
+        };
+        assert!(single(&host(Some(1), 0)));
+        assert!(!single(&host(Some(1), 2)));
+        assert!(!single(&host(Some(2), 2)));
+        assert!(!single(&host(None, 0)), "unknown");
+    }
 }

@@ -55,8 +55,10 @@ pub enum CodeError {
     /// Another version, or something else.
     #[error("a code of this version begins with {VERSION}")]
     Version,
-    /// Its end is missing.
-    #[error("it was cut: {LENGTH} digits follow the version, and {missing} of them are missing")]
+    /// Its end is missing, or it is as codes once were, without zeros in front.
+    #[error(
+        "it was cut, or is of an earlier form: {LENGTH} digits follow the version, and {missing} of them are missing"
+    )]
     Cut {
         /// How many digits.
         missing: usize,

@@ -101,7 +101,7 @@ var evidence = board{
 		}},
 		{"", []panel{
 			{
-				title: "Scans that were not made", unit: "ops", kind: stacked,
+				title: "Readings that were not made", unit: "ops", kind: stacked,
 				queries: []query{{`sum by (memprov_reason) (rate(memprov_budget_scan_skipped_total{@h}[$__rate_interval]))`, "{{memprov_reason}}"}},
 			},
 			{

@@ -124,7 +124,7 @@ impl Cost {
         (self.tax, self.counted) = (None, None);
     }
 
-    /// The account as reports have it. `skipped`: scans that were not made, by reason.
+    /// The account as reports have it. `skipped`: readings that were not made, by reason.
     #[must_use]
     pub fn told(
         &self,

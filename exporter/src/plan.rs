@@ -22,7 +22,7 @@ pub struct Plan {
     next: MonoTime,
     outstanding: BTreeMap<Tgid, u32>,
     asked: BTreeMap<Tgid, MonoTime>,
-    /// Scans that were not made, by reason.
+    /// Readings that were not made, by reason.
     pub skipped: BTreeMap<&'static str, u64>,
 }
 
@@ -80,7 +80,7 @@ impl Plan {
         }
     }
 
-    /// Counts a scan that was not made.
+    /// Counts a reading that was not made.
     pub fn skip(&mut self, reason: &'static str) {
         *self.skipped.entry(reason).or_default() += 1;
     }

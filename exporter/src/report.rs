@@ -179,7 +179,7 @@ pub struct SyscallTax {
 /// Scans of processes since the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scans {
-    /// Those that were not made, by reason: `still`, `budget`, `vanished`, `refused`; `placement`: the budget did not allow to
+    /// Readings that were not made, by reason: `still`, `budget`, `vanished`, `refused`; `placement`: the budget did not allow to
     /// read where pages lie, too.
     pub skipped: BTreeMap<String, u64>,
 }

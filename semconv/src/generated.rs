@@ -282,7 +282,7 @@ pub mod owner_kind {
 /// The owner for people.
 pub const OWNER_NAME: Key = Key("memprov.owner.name");
 
-/// Why a scan was not made.
+/// Why a scan, or a reading of where pages lie, was not made.
 pub const REASON: Key = Key("memprov.reason");
 
 /// Values of [`REASON`].
@@ -802,13 +802,13 @@ pub const BUDGET_SYSCALL_UTILIZATION: Metric = Metric {
     attributes: &[],
 };
 
-/// Scans of processes that were not made, by reason.
+/// Readings of processes that were not made, by reason.
 pub const BUDGET_SCAN_SKIPPED: Metric = Metric {
     name: "memprov.budget.scan.skipped",
     unit: "{scan}",
     instrument: Instrument::Counter,
     number: Number::Int,
-    brief: "Scans of processes that were not made, by reason.",
+    brief: "Readings of processes that were not made, by reason.",
     attributes: &[
         attribute(REASON, Type::Text, true, reason::ALL),
     ],

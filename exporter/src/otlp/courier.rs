@@ -41,12 +41,14 @@ struct Part {
     points: u64,
     /// Encoded bytes.
     size: usize,
+    /// The client's own metrics: that they arrive says nothing of the shipment.
+    own: bool,
 }
 
 impl Part {
-    fn new(request: Request) -> Self {
+    fn new(request: Request, own: bool) -> Self {
         let (points, size) = (request.points() as u64, request.size());
-        Self { request, points, size }
+        Self { request, points, size, own }
     }
 }
 
@@ -111,6 +113,7 @@ impl<F: Feed> Courier<F> {
     async fn ship(&mut self, shipment: Shipment) -> Fate {
         let fetched = self.orders.borrow().pokes;
         let mut outcome = Outcome::default();
+        let empty = shipment.parts.is_empty();
         let mut waiting = self.admit(shipment.parts, &mut outcome);
         let mut halving = true;
         let mut fate = None;
@@ -169,7 +172,7 @@ impl<F: Feed> Courier<F> {
             }
         }
         self.health.shipped(&outcome);
-        let settled = if outcome.delivered { Fate::Delivered } else { Fate::Refused };
+        let settled = if outcome.delivered || empty { Fate::Delivered } else { Fate::Refused };
         fate.unwrap_or(settled)
     }
 
@@ -178,8 +181,8 @@ impl<F: Feed> Courier<F> {
         let mut room = SHIPMENT_BYTES;
         let mut waiting = Vec::new();
         let own = self.own.as_ref().and_then(Own::collect);
-        for request in parts.into_iter().chain(own) {
-            let part = Part::new(request);
+        let parts = parts.into_iter().map(|part| Part::new(part, false));
+        for part in parts.chain(own.map(|own| Part::new(own, true))) {
             match room.checked_sub(part.size) {
                 Some(left) => {
                     room = left;
@@ -223,7 +226,7 @@ impl<F: Feed> Courier<F> {
                     stats.delivered_points += part.points - rejected;
                     stats.rejected_points += rejected;
                 });
-                outcome.delivered = true;
+                outcome.delivered |= !part.own;
                 outcome.rejected += rejected;
                 if outcome.message.is_empty() {
                     outcome.message = message;
@@ -235,7 +238,9 @@ impl<F: Feed> Courier<F> {
 
     fn halve(&self, part: Part, waiting: &mut Vec<Part>, outcome: &mut Outcome, why: &str) {
         match part.request.halves() {
-            Ok(halves) => waiting.extend([halves.1, halves.0].map(Part::new)),
+            Ok(halves) => {
+                waiting.extend([halves.1, halves.0].map(|half| Part::new(half, part.own)));
+            }
             Err(request) => self.refuse(&Part { request, ..part }, outcome, why.to_owned()),
         }
     }

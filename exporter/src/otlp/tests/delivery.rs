@@ -7,8 +7,8 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use prost::Message;
 
 use super::bed::{
-    Answer, Grpc, Http, LONG, Log, configured, decompressed, nobody, points, request, settings,
-    start, takes, until,
+    Answer, Grpc, Http, LONG, Log, configured, decompressed, nobody, points, request, says,
+    settings, start, takes, until,
 };
 use crate::config::{Attributes, Compression, Export, Headers, Protocol, Temporality};
 use crate::otlp::{Fate, Request, SHIPMENT_BYTES, Shipment, StartError, Stats};
@@ -248,6 +248,28 @@ fn the_agents_own_metrics_follow_on_the_same_line_with_its_resource() {
     let Data::Histogram(duration) = of("memprov.export.duration") else { panic!("a histogram") };
     assert!(duration.data_points[0].count >= 1);
     assert!(stats.delivered_points > 10, "its own points count too: {stats:?}");
+}
+
+#[test]
+fn a_shipment_of_which_only_the_agents_own_metrics_arrive_is_refused() {
+    let server = Http::start(|seen| {
+        let own = String::from_utf8_lossy(&seen.body).contains("memprov.export");
+        if own { takes() } else { says("404 Not Found", "", &[]) }
+    });
+    let export = Export {
+        endpoint: server.url(),
+        protocol: Protocol::HttpProtobuf,
+        compression: Compression::None,
+        ..Export::default()
+    };
+    let mut settings = configured(&export);
+    let resource = Attributes::try_from("service.name=agent".to_owned()).unwrap();
+    settings.agent = Some((resource, Temporality::Cumulative));
+    let (outbox, exporter) = start(settings);
+    outbox.send(&exporter, 1, request("a", 5));
+    let stats = exporter.shutdown(LONG);
+    assert_eq!((stats.sent, stats.refused_points), (1, 5));
+    assert_eq!(outbox.fates(), [(1, Fate::Refused)]);
 }
 
 #[test]

@@ -48,9 +48,9 @@ static void three_generations(void)
 	phase("the youngest wrote a quarter");
 	holds(me, "site_family", line.at, LEN, LEN);
 	holds_alone(c.pid, "site_family", line.at, LEN, 0);
-	bounds_will_do();
+	wide_bounds_will_do();
 	holds_alone(line.next.pid, "site_family", line.at, LEN, LEN / 4);
-	bounds_will_do();
+	wide_bounds_will_do();
 	joint(c.pid, "anon", LEN);
 	joint(line.next.pid, "anon", LEN - LEN / 4);
 	stand();
@@ -59,9 +59,9 @@ static void three_generations(void)
 	phase("the middle one wrote half");
 	holds(me, "site_family", line.at, LEN, LEN);
 	holds_alone(c.pid, "site_family", line.at, LEN, LEN / 2);
-	bounds_will_do();
+	wide_bounds_will_do();
 	holds_alone(line.next.pid, "site_family", line.at, LEN, LEN / 4);
-	bounds_will_do();
+	wide_bounds_will_do();
 	stand();
 
 	child_stop(&line.next);
@@ -98,7 +98,7 @@ static void the_parent_dies_first(void)
 	phase("both live");
 	holds(parent.pid, "site_estate", at, LEN, LEN);
 	holds_alone(heir.pid, "site_estate", at, LEN, 0);
-	bounds_will_do();
+	wide_bounds_will_do();
 	joint(heir.pid, "anon", LEN);
 	stand();
 

@@ -190,7 +190,8 @@ impl Relatives<'_> {
         // An interval that a list of mappings began may be another one in a relative.
         let unseen = piece.traits.has(Traits::UNSEEN) && !self.oldest();
         let several = self.count > 1;
-        if unseen || self.unread || self.older.iter().any(|o| o.lost) {
+        let unknown = unseen || self.unread || self.older.iter().any(|o| o.lost);
+        if unknown && shared {
             let guessed = several || self.unread || self.disturbed;
             let unsure = if guessed { extent.len() } else { 0 };
             return Common { joint: extent.len(), guessed, unsure };
@@ -209,7 +210,8 @@ impl Relatives<'_> {
             };
         }
         let joint = RangeSet::union(found).bytes().min(extent.len());
-        let guessed = (several || self.disturbed) && mapped;
+        // What the kernel calls exclusive stays its own where nobody older is known to have it, as inferred.
+        let guessed = unknown || (several || self.disturbed) && mapped;
         let unsure = match (guessed, self.disturbed) {
             (false, _) => 0,
             (true, true) => joint,

@@ -101,7 +101,8 @@ pub struct Space {
     pub(crate) layout: Option<(u64, u64)>,
     /// The newest scan.
     pub scan: Option<Arc<Scan>>,
-    /// When a later reading proved that the newest scan still holds: totals unmoved, no event since.
+    /// When a later reading proved that the newest scan still holds: totals unmoved, no event since, of it and, unless it is
+    /// the oldest, of its relatives ([`crate::ledger::Ledger::doubts`]).
     pub confirmed: Option<MonoTime>,
     pub(crate) pieces: PieceMap,
     pub(crate) touches: Touches,

@@ -262,4 +262,11 @@ fn a_page_in_one_huge_entry_is_not_told_by_what_holds_for_the_first() {
     read(&mut world, 2, ONE, ONE);
     assert_eq!(rows(&world, 1, 4), [(4 * PAGE, EvidenceClass::Exact)]);
     assert_eq!(rows(&world, 2, 4), [(PAGE, EvidenceClass::Exact)]);
+    // Where it is not known what the older one has, a page that is called exclusive is no less its own than before.
+    let mut seen = world.kernel.scan(1, world.now()).expect("it lives");
+    (seen.pages, seen.exclusive_known) = (None, false);
+    world.watch.apply(&Evidence::Residency(Box::new(seen)));
+    world.kernel.now += 10;
+    read(&mut world, 2, ONE, ONE);
+    assert_eq!(rows(&world, 2, 4), [(4 * PAGE, EvidenceClass::Inferred)]);
 }
